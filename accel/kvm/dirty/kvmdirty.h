@@ -1,0 +1,247 @@
+/*
+ * libkvmdirty: learn which guest pages were written, and make new writes
+ * visible again, for one KVM virtual machine.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Two words carry the whole library (docs/design.md defines them once):
+ *
+ *   harvest   take the pages that were written since the last harvest
+ *   re-arm    write-protect harvested pages, so that the next write shows
+ *
+ * and one rule: pages are published (handed to KvmDirtyVmm.publish) only
+ * after they were re-armed or, for the mechanism "log" with manual
+ * protection, are published first and must be re-armed with kvmd_slot_clear()
+ * before their contents are read.  Either way no contents are read between a
+ * harvest and its re-arm.
+ *
+ * The library needs glib and <linux/kvm.h>, nothing else; a virtual machine
+ * monitor lends it the few things in KvmDirtyVmm.
+ *
+ * Locking: every function may be called from any thread, and none of them
+ * needs a lock of the caller's.  One internal mutex serialises them; it is
+ * held while publish, collected and warn are called, so these must not call
+ * back into the library.  kick is called without it.
+ *
+ * Units: pages are host pages; times are nanoseconds of CLOCK_MONOTONIC; a
+ * slot id is KVM's, that is (address space << 16 | slot).
+ *
+ * Errors: an int is 0 or greater, or -errno.  A GError, in the domain
+ * KVMD_ERROR, has one sentence for the user.
+ */
+
+#ifndef KVMDIRTY_H
+#define KVMDIRTY_H
+
+#include <glib.h>
+#include <linux/kvm.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Pages per word of a dirty bitmap, in KVM's ABI and in publish(). */
+#define KVMD_WORD_PAGES 64
+
+#define KVMD_ERROR (kvmd_error_quark())
+GQuark kvmd_error_quark(void);
+
+typedef enum KvmDirtyError {
+    KVMD_ERROR_CONFIG,      /* what was asked for contradicts itself */
+    KVMD_ERROR_HOST,        /* the host's KVM lacks or refuses it */
+} KvmDirtyError;
+
+typedef enum KvmDirtyMechanism {
+    KVMD_AUTO,              /* only to ask for: the best the host offers */
+    KVMD_LOG,               /* KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG */
+    KVMD_RING,              /* KVM_CAP_DIRTY_LOG_RING and a reaper */
+    KVMD__MAX
+} KvmDirtyMechanism;
+
+/* "auto", "log", "ring"; static storage. */
+const char *kvmd_mechanism_name(KvmDirtyMechanism mechanism);
+
+/* The mechanism called @name; false if there is none. */
+bool kvmd_mechanism_parse(const char *name, KvmDirtyMechanism *mechanism);
+
+typedef struct KvmDirty KvmDirty;
+typedef struct KvmDirtyVcpu KvmDirtyVcpu;
+
+/* What the virtual machine monitor lends.  NULL where it says "optional". */
+typedef struct KvmDirtyVmm {
+    /* An ioctl on the VM's file descriptor; @arg as KVM defines it. */
+    int (*vm_ioctl)(void *opaque, unsigned long request, void *arg);
+
+    /*
+     * Pages of a slot are dirty: bit b of words[w] is page
+     * @first + w * KVMD_WORD_PAGES + b of the slot that was set with @tag.
+     * @first is a multiple of KVMD_WORD_PAGES; no bit lies past the slot's
+     * end.  A page may be published that was not written; a page that was
+     * written is always published.  @words is valid during the call only.
+     */
+    void (*publish)(void *opaque, uint64_t tag, uint64_t first,
+                    const uint64_t *words, size_t n);
+
+    /* Optional: @pages entries were taken from the ring of @vcpu. */
+    void (*collected)(void *opaque, void *vcpu, uint32_t pages);
+
+    /*
+     * Make every vCPU that is inside KVM_RUN leave it once, so that
+     * what the CPU itself still buffers (PML) is in the rings.  Returns when
+     * all have.
+     */
+    void (*kick)(void *opaque);
+
+    /*
+     * Optional: true while the reaper has to keep off the rings, because
+     * full rings are what slows a vCPU down on purpose.
+     */
+    bool (*reaper_held)(void *opaque);
+
+    /* One sentence for the operator's log. */
+    void (*warn)(void *opaque, const char *message);
+} KvmDirtyVmm;
+
+typedef struct KvmDirtyConfig {
+    KvmDirtyMechanism mechanism;
+    /*
+     * Entries per vCPU's ring: a power of two, or 0 for none.  With
+     * KVMD_AUTO a size chooses KVMD_RING; with KVMD_RING and 0 the largest
+     * ring up to KVMD_RING_DEFAULT is taken.
+     */
+    uint32_t ring_size;
+} KvmDirtyConfig;
+
+/*
+ * A vCPU writes at most some million pages a second through KVM's fault
+ * path, so that 65,536 entries (KVM's own maximum, 1 MiB per vCPU) last for
+ * tens of milliseconds between two reaps.
+ */
+#define KVMD_RING_DEFAULT 65536
+
+/*
+ * kvmd_config_check:
+ * Whether @config is in itself sensible, before there is a host to ask.
+ * Returns: false with @error set (KVMD_ERROR_CONFIG) if not.
+ */
+bool kvmd_config_check(const KvmDirtyConfig *config, GError **error);
+
+/*
+ * kvmd_new:
+ * Choose a mechanism and enable it for the VM behind vmm->vm_ioctl.  To be
+ * called after KVM_CREATE_VM and before the first vCPU and the first slot.
+ * @vmm is copied; @opaque is passed to its functions.
+ * Returns: the engine, owned by the caller; NULL with @error set if @config
+ * asks by name for what the host lacks.  KVMD_AUTO without a size never
+ * fails.
+ */
+KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
+                   const KvmDirtyConfig *config, GError **error);
+
+/*
+ * kvmd_free:
+ * Free @kvmd.  The reaper has been stopped and joined, and every vCPU
+ * removed; slots may remain.
+ */
+void kvmd_free(KvmDirty *kvmd);
+
+/* The mechanism in use (never KVMD_AUTO), and one sentence that says why. */
+KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd);
+const char *kvmd_reason(const KvmDirty *kvmd);
+
+/* Entries per ring; 0 without rings. */
+uint32_t kvmd_ring_size(const KvmDirty *kvmd);
+
+/* True if pages must be re-armed with kvmd_slot_clear() before a copy. */
+bool kvmd_clears(const KvmDirty *kvmd);
+
+/*
+ * kvmd_slot_set:
+ * KVM_SET_USER_MEMORY_REGION, and what has to go before and after it.  All
+ * of a VM's slots are set through this function, since:
+ *  - a slot that goes away (memory_size 0) has its pages harvested and
+ *    published first; with rings the entries that name it are also taken
+ *    after it went and before its id can be used again, so that no write is
+ *    lost and none is put down to its successor (I7);
+ *  - re-arming everything after a ring overflow toggles
+ *    KVM_MEM_LOG_DIRTY_PAGES, and must not race with the caller doing so.
+ * @tag is the caller's name for the slot's first page, given to publish().
+ * Returns: what the ioctl returned.
+ */
+int kvmd_slot_set(KvmDirty *kvmd,
+                  const struct kvm_userspace_memory_region *region,
+                  uint64_t tag);
+
+/*
+ * kvmd_slot_sync:
+ * Harvest one slot and publish its pages; with rings this is kvmd_sync(), as
+ * a ring holds the pages of every slot.  Every write that a vCPU completed
+ * before the call is published when it returns.
+ * Returns: 0, or -errno of the ioctl that failed.
+ */
+int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
+
+/* kvmd_sync: Harvest and publish all logged slots, as kvmd_slot_sync(). */
+int kvmd_sync(KvmDirty *kvmd);
+
+/*
+ * kvmd_slot_clear:
+ * Re-arm those pages of [@first, @first + @pages) that kvmd_slot_sync() has
+ * published and that were not re-armed since.  Where kvmd_clears() is false
+ * they are re-armed already, and nothing is done.
+ * Returns: 0, or -errno of the ioctl that failed; the pages are then still
+ * to be re-armed.
+ */
+int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
+                    uint64_t first, uint64_t pages);
+
+/*
+ * kvmd_vcpu_add:
+ * Track the vCPU behind @fd (borrowed, open until kvmd_vcpu_remove()), which
+ * was created with the id @id.  A vCPU that was removed may come back with
+ * the same id and the same KVM vCPU, as VMMs do that park unplugged vCPUs.
+ * @vcpu is given to collected().
+ * Returns: a handle owned by @kvmd; NULL with @error set.
+ */
+KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
+                            void *vcpu, GError **error);
+
+/*
+ * kvmd_vcpu_remove:
+ * Publish what is left in the ring of @vcpu, which is outside KVM_RUN for
+ * good, and let go of it.
+ */
+void kvmd_vcpu_remove(KvmDirtyVcpu *vcpu);
+
+/*
+ * kvmd_vcpu_ring_full:
+ * Answer KVM_EXIT_DIRTY_RING_FULL, on the thread of @vcpu: reap its own ring
+ * and no other, after which it may enter KVM_RUN again.
+ */
+void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu);
+
+/*
+ * kvmd_reaper_run:
+ * Reap the rings as fast as they fill, until kvmd_reaper_stop().  The caller
+ * lends the thread.  Returns at once where there are no rings.
+ */
+void kvmd_reaper_run(KvmDirty *kvmd);
+void kvmd_reaper_stop(KvmDirty *kvmd);
+
+/* Totals since kvmd_new(), but for the last two. */
+typedef struct KvmDirtyStats {
+    uint64_t pages;             /* published, but for those of overflows */
+    uint64_t harvests;          /* that found a page */
+    uint64_t harvest_ns;        /* fetching bitmaps, collecting entries */
+    uint64_t rearm_ns;          /* KVM_CLEAR_DIRTY_LOG, KVM_RESET_DIRTY_RINGS */
+    uint64_t publish_ns;        /* in publish() */
+    uint64_t ring_full_exits;
+    uint64_t ring_full_ns;      /* vCPU time spent in kvmd_vcpu_ring_full() */
+    uint64_t overflows;         /* of a ring: all logged pages were published */
+    uint64_t reaps;             /* passes of the reaper */
+    uint64_t reaper_interval_ns; /* at present */
+    uint32_t logged_slots;      /* at present */
+} KvmDirtyStats;
+
+void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats);
+
+#endif

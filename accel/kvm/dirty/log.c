@@ -1,0 +1,151 @@
+/*
+ * The mechanism "log": a bitmap per slot, which KVM copies out.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * With KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, KVM_GET_DIRTY_LOG only copies, and
+ * a page is re-armed by KVM_CLEAR_DIRTY_LOG just before it is read, chunk by
+ * chunk: a harvest is published before its re-arm, and the reader calls
+ * kvmd_slot_clear() first (I3).  Without it KVM_GET_DIRTY_LOG re-arms too.
+ */
+
+#include "engine.h"
+
+static bool log_enable(KvmDirty *kvmd, GError **error)
+{
+    int caps = kvmd_check_extension(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2);
+
+    (void)error;                /* every KVM has KVM_GET_DIRTY_LOG */
+    caps &= KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE | KVM_DIRTY_LOG_INITIALLY_SET;
+    if (caps & KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE) {
+        kvmd->manual_protect =
+            kvmd_enable_cap(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+                            caps) == 0;
+    }
+    return true;
+}
+
+static void log_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    slot->harvested = g_new0(uint64_t, kvmd_words(kvmd_slot_pages(kvmd, slot)));
+}
+
+static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    g_clear_pointer(&slot->harvested, g_free);
+}
+
+static uint64_t bits_set(const uint64_t *words, size_t n)
+{
+    uint64_t bits = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        bits += __builtin_popcountll(words[i]);
+    }
+    return bits;
+}
+
+static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    size_t n = kvmd_words(kvmd_slot_pages(kvmd, slot));
+    struct kvm_dirty_log log = {
+        .slot = slot->region.slot,
+        .dirty_bitmap = slot->harvested,
+    };
+    int64_t start = kvmd_now(), fetched;
+    uint64_t pages;
+    int ret;
+
+    ret = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_LOG, &log);
+    fetched = kvmd_now();
+    kvmd->stats.harvest_ns += fetched - start;
+    if (ret < 0) {
+        kvmd_warn(kvmd, "KVM_GET_DIRTY_LOG of slot %#x failed (%s): all its "
+                  "pages are taken as dirty", slot->region.slot,
+                  g_strerror(-ret));
+        kvmd_publish_whole(kvmd, slot);
+        return ret;
+    }
+    pages = bits_set(slot->harvested, n);
+    if (pages) {
+        kvmd_publish(kvmd, slot, 0, slot->harvested, n);
+        kvmd->stats.harvests++;
+        kvmd->stats.pages += pages;
+    }
+    kvmd->stats.publish_ns += kvmd_now() - fetched;
+    return 0;
+}
+
+static int log_sync_all(KvmDirty *kvmd)
+{
+    return kvmd_slots_foreach_logged(kvmd, log_sync_slot);
+}
+
+/* The bits [first, first + pages) of @word, which begins with page @base. */
+static uint64_t word_mask(uint64_t base, uint64_t first, uint64_t pages)
+{
+    uint64_t mask = ~UINT64_C(0);
+
+    if (base < first) {
+        mask &= ~UINT64_C(0) << (first - base);
+    }
+    if (base + KVMD_WORD_PAGES > first + pages) {
+        mask &= ~UINT64_C(0) >> (base + KVMD_WORD_PAGES - first - pages);
+    }
+    return GUINT64_TO_LE(mask);
+}
+
+/*
+ * KVM wants a range of whole words, or up to the slot's end.  Only pages that
+ * were harvested may be cleared, and in the words at either end only those of
+ * the range: a bit cleared beyond them is a write that nobody learns of.
+ */
+static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
+                     uint64_t first, uint64_t pages)
+{
+    uint64_t w0 = first / KVMD_WORD_PAGES;
+    size_t n = kvmd_words(first + pages) - w0;
+    g_autofree uint64_t *clear = NULL;
+    struct kvm_clear_dirty_log log;
+    uint64_t any = 0;
+    int64_t start;
+    int ret;
+
+    g_assert(first + pages <= kvmd_slot_pages(kvmd, slot));
+    clear = g_new(uint64_t, n);
+    for (size_t i = 0; i < n; i++) {
+        clear[i] = slot->harvested[w0 + i] &
+            word_mask((w0 + i) * KVMD_WORD_PAGES, first, pages);
+        any |= clear[i];
+    }
+    if (!any) {
+        return 0;
+    }
+    log = (struct kvm_clear_dirty_log) {
+        .slot = slot->region.slot,
+        .first_page = w0 * KVMD_WORD_PAGES,
+        .num_pages = MIN(n * KVMD_WORD_PAGES,
+                         kvmd_slot_pages(kvmd, slot) - w0 * KVMD_WORD_PAGES),
+        .dirty_bitmap = clear,
+    };
+    start = kvmd_now();
+    ret = kvmd_vm_ioctl(kvmd, KVM_CLEAR_DIRTY_LOG, &log);
+    kvmd->stats.rearm_ns += kvmd_now() - start;
+    if (ret < 0) {
+        return ret;
+    }
+    for (size_t i = 0; i < n; i++) {
+        slot->harvested[w0 + i] &= ~clear[i];
+    }
+    return 0;
+}
+
+const KvmDirtyOps kvmd_log_ops = {
+    .enable = log_enable,
+    .slot_start = log_slot_start,
+    .slot_stop = log_slot_stop,
+    .sync_slot = log_sync_slot,
+    .sync_all = log_sync_all,
+    .clear = log_clear,
+};

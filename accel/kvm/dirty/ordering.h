@@ -1,0 +1,51 @@
+/*
+ * The memory ordering between KVM, which fills a dirty ring, and us.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * An entry of the ring (struct kvm_dirty_gfn) belongs to one party at a time,
+ * and its flags word hands it over (KVM's API document, 8.29):
+ *
+ *   flags 0       KVM's: free, the vCPU that owns the ring may fill it
+ *   ..._F_DIRTY   ours: slot and offset are a dirty page
+ *   ..._F_RESET   KVM's: collected, KVM_RESET_DIRTY_RINGS re-arms the page
+ *
+ * KVM writes slot and offset and then, with release, DIRTY: we read the flags
+ * with acquire before slot and offset.  We have read slot and offset when we
+ * write RESET with release: KVM, which reads it with acquire, may then give
+ * the entry to the vCPU again.  These are the only two orderings, and this is
+ * the only file that has any.
+ *
+ * A ring that overflows breaks the hand-over: the vCPU then fills entries
+ * that are not free.  ring.c tells how that is noticed; what it read from
+ * such an entry may be torn, and it treats all memory as dirty.
+ */
+
+#ifndef KVMDIRTY_ORDERING_H
+#define KVMDIRTY_ORDERING_H
+
+#include <linux/kvm.h>
+#include <stdint.h>
+
+static inline uint32_t gfn_flags(const struct kvm_dirty_gfn *gfn)
+{
+    return __atomic_load_n(&gfn->flags, __ATOMIC_ACQUIRE);
+}
+
+static inline void gfn_give_back(struct kvm_dirty_gfn *gfn)
+{
+    __atomic_store_n(&gfn->flags, KVM_DIRTY_GFN_F_RESET, __ATOMIC_RELEASE);
+}
+
+/* Relaxed: a vCPU that overflows the ring may write them meanwhile. */
+static inline uint32_t gfn_slot(const struct kvm_dirty_gfn *gfn)
+{
+    return __atomic_load_n(&gfn->slot, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t gfn_offset(const struct kvm_dirty_gfn *gfn)
+{
+    return __atomic_load_n(&gfn->offset, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * What is done when a dirty ring has overflowed (I8).
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Which entries were overwritten cannot be known: any logged page may have
+ * been written, and any harvested one may not have been re-armed.  So all of
+ * them are re-armed, by taking the log flag from each slot and giving it
+ * back, which makes KVM write-protect the whole slot; and then, in this order
+ * (I3), all of them are published.
+ */
+
+#include "engine.h"
+
+#define CHUNK_WORDS 512
+
+static int log_flag_toggle(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    struct kvm_userspace_memory_region off = slot->region;
+    struct kvm_userspace_memory_region on = slot->region;
+    int ret;
+
+    if (slot->gone) {
+        return 0;
+    }
+    off.flags &= ~KVM_MEM_LOG_DIRTY_PAGES;
+    ret = kvmd_vm_ioctl(kvmd, KVM_SET_USER_MEMORY_REGION, &off);
+    if (ret < 0) {
+        return ret;
+    }
+    return kvmd_vm_ioctl(kvmd, KVM_SET_USER_MEMORY_REGION, &on);
+}
+
+int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    uint64_t pages = kvmd_slot_pages(kvmd, slot), first = 0;
+    uint64_t ones[CHUNK_WORDS];
+
+    for (size_t i = 0; i < CHUNK_WORDS; i++) {
+        ones[i] = ~UINT64_C(0);
+    }
+    while (first < pages) {
+        uint64_t n = MIN(pages - first, CHUNK_WORDS * KVMD_WORD_PAGES);
+        uint64_t tail = n % KVMD_WORD_PAGES;
+
+        if (tail) {
+            ones[n / KVMD_WORD_PAGES] =
+                GUINT64_TO_LE((UINT64_C(1) << tail) - 1);
+        }
+        kvmd_publish(kvmd, slot, first, ones, kvmd_words(n));
+        first += n;
+    }
+    return 0;
+}
+
+void kvmd_overflow(KvmDirty *kvmd)
+{
+    int64_t start = kvmd_now(), armed;
+    int ret;
+
+    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);
+    armed = kvmd_now();
+    kvmd->stats.rearm_ns += armed - start;
+    if (ret < 0 && !kvmd->rearm_failed) {
+        kvmd_warn(kvmd, "write-protecting all memory after a dirty ring "
+                  "overflowed failed (%s): all pages stay dirty",
+                  g_strerror(-ret));
+    }
+    kvmd->rearm_failed = ret < 0;
+    kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);
+    kvmd->stats.publish_ns += kvmd_now() - armed;
+    kvmd->stats.overflows++;
+}
