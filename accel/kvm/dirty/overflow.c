@@ -58,6 +58,10 @@ void kvmd_overflow(KvmDirty *kvmd)
     int64_t start = kvmd_now(), armed;
     int ret;
 
+    if (!kvmd->stats.overflows) {
+        kvmd_warn(kvmd, "a dirty ring overflowed, so that all memory is "
+                  "taken as dirty: a larger dirty-ring-size makes this rarer");
+    }
     ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);
     armed = kvmd_now();
     kvmd->stats.rearm_ns += armed - start;

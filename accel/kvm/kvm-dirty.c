@@ -1,0 +1,442 @@
+/*
+ * Dirty page tracking of a KVM guest: libkvmdirty's adapter to QEMU.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Locks, outermost first: the BQL, kml_slots_lock, the engine's own.  The
+ * reaper and a vCPU with a full ring take only the last, and publish under
+ * RCU: the bits of ram_list.dirty_memory are set atomically.
+ */
+
+#include "qemu/osdep.h"
+#include <linux/kvm.h>
+
+#include "qapi/error.h"
+#include "qapi/qapi-types-dirty-tracking.h"
+#include "qapi/visitor.h"
+#include "qemu/error-report.h"
+#include "qemu/main-loop.h"
+#include "qemu/rcu.h"
+#include "exec/ram_addr.h"
+#include "hw/core/cpu.h"
+#include "sysemu/dirtylimit.h"
+#include "sysemu/dirty-tracking.h"
+#include "sysemu/kvm.h"
+#include "sysemu/kvm_int.h"
+#include "kvm-dirty.h"
+#include "dirty/kvmdirty.h"
+#include "trace.h"
+
+struct KVMDirtyTracking {
+    KvmDirtyConfig config;
+    KvmDirty *engine;
+    QemuThread reaper;
+    bool reaper_started;
+    int64_t sync_start;         /* of the sync under way, or 0 */
+    int64_t kick_ns;            /* in it, while the BQL was not held */
+    uint64_t bql_hold_ns;       /* in all syncs */
+};
+
+/* What the engine borrows */
+
+static int vmm_vm_ioctl(void *opaque, unsigned long request, void *arg)
+{
+    return kvm_vm_ioctl(opaque, request, arg);
+}
+
+/* Without the BQL, under the engine's lock. @tag is a ram_addr_t. */
+static void vmm_publish(void *opaque, uint64_t tag, uint64_t first,
+                        const uint64_t *words, size_t n)
+{
+    ram_addr_t start = tag + first * qemu_real_host_page_size();
+
+    QEMU_BUILD_BUG_ON(sizeof(unsigned long) != sizeof(uint64_t));
+    trace_kvm_dirty_publish(start, n);
+    cpu_physical_memory_set_dirty_lebitmap((unsigned long *)words, start,
+                                           n * KVMD_WORD_PAGES);
+}
+
+static void vmm_collected(void *opaque, void *vcpu, uint32_t pages)
+{
+    CPUState *cpu = vcpu;
+
+    trace_kvm_dirty_collected(cpu->cpu_index, pages);
+    cpu->dirty_pages += pages;
+}
+
+typedef struct KickAll {
+    unsigned int pending;
+    QemuCond done;
+} KickAll;
+
+static void kick_one_done(CPUState *cpu, run_on_cpu_data data)
+{
+    KickAll *kick = data.host_ptr;
+
+    if (--kick->pending == 0) {
+        qemu_cond_broadcast(&kick->done);
+    }
+}
+
+/*
+ * All are asked before any is waited for.  A vCPU that is not created yet,
+ * that has stopped, or that runs this, is not inside KVM_RUN.
+ */
+static void vmm_kick(void *opaque)
+{
+    KVMDirtyTracking *dirty = KVM_STATE(opaque)->dirty;
+    KickAll kick = { .pending = 0 };
+    int64_t start = get_clock();
+    CPUState *cpu;
+
+    qemu_cond_init(&kick.done);
+    CPU_FOREACH(cpu) {
+        if (cpu->created && !cpu->stopped && !qemu_cpu_is_self(cpu)) {
+            kick.pending++;
+            async_run_on_cpu(cpu, kick_one_done, RUN_ON_CPU_HOST_PTR(&kick));
+        }
+    }
+    while (kick.pending) {
+        qemu_cond_wait_iothread(&kick.done);
+    }
+    qemu_cond_destroy(&kick.done);
+    dirty->kick_ns += get_clock() - start;
+}
+
+/* dirty-limit slows a vCPU down each time that its ring is full. */
+static bool vmm_reaper_held(void *opaque)
+{
+    return dirtylimit_in_service();
+}
+
+static void vmm_warn(void *opaque, const char *message)
+{
+    warn_report("%s", message);
+}
+
+static const KvmDirtyVmm vmm = {
+    .vm_ioctl = vmm_vm_ioctl,
+    .publish = vmm_publish,
+    .collected = vmm_collected,
+    .kick = vmm_kick,
+    .reaper_held = vmm_reaper_held,
+    .warn = vmm_warn,
+};
+
+/* Setting up */
+
+static void propagate_gerror(Error **errp, GError *err)
+{
+    error_setg(errp, "%s", err->message);
+    g_error_free(err);
+}
+
+void kvm_dirty_init(KVMState *s)
+{
+    GError *err = NULL;
+
+    s->dirty->engine = kvmd_new(&vmm, s, &s->dirty->config, &err);
+    if (!s->dirty->engine) {
+        error_report("%s", err->message);
+        exit(EXIT_FAILURE);
+    }
+    trace_kvm_dirty_init(
+        kvmd_mechanism_name(kvmd_mechanism(s->dirty->engine)),
+        kvmd_reason(s->dirty->engine));
+}
+
+static void *reaper_thread(void *opaque)
+{
+    rcu_register_thread();
+    kvmd_reaper_run(opaque);
+    rcu_unregister_thread();
+    return NULL;
+}
+
+static void reaper_start(KVMDirtyTracking *dirty)
+{
+    if (kvmd_ring_size(dirty->engine) && !dirty->reaper_started) {
+        dirty->reaper_started = true;
+        qemu_thread_create(&dirty->reaper, "kvm-reaper", reaper_thread,
+                           dirty->engine, QEMU_THREAD_DETACHED);
+    }
+}
+
+int kvm_dirty_init_vcpu(CPUState *cpu, Error **errp)
+{
+    KVMDirtyTracking *dirty = cpu->kvm_state->dirty;
+    GError *err = NULL;
+
+    cpu->kvm_dirty_vcpu = kvmd_vcpu_add(dirty->engine, kvm_arch_vcpu_id(cpu),
+                                        cpu->kvm_fd, cpu, &err);
+    if (!cpu->kvm_dirty_vcpu) {
+        propagate_gerror(errp, err);
+        return -1;
+    }
+    reaper_start(dirty);
+    return 0;
+}
+
+void kvm_dirty_destroy_vcpu(CPUState *cpu)
+{
+    kvmd_vcpu_remove(cpu->kvm_dirty_vcpu);
+    cpu->kvm_dirty_vcpu = NULL;
+}
+
+void kvm_dirty_ring_full(CPUState *cpu)
+{
+    trace_kvm_dirty_ring_full(cpu->cpu_index);
+    kvmd_vcpu_ring_full(cpu->kvm_dirty_vcpu);
+    dirtylimit_vcpu_execute(cpu);
+}
+
+int kvm_dirty_set_region(KVMState *s, const KVMSlot *slot,
+                         const struct kvm_userspace_memory_region *mem)
+{
+    return kvmd_slot_set(s->dirty->engine, mem, slot->ram_start_offset);
+}
+
+/* The memory listener */
+
+static void sync_begin(KVMDirtyTracking *dirty)
+{
+    if (!dirty->sync_start) {
+        dirty->sync_start = get_clock();
+        dirty->kick_ns = 0;
+    }
+}
+
+/*
+ * A sync under the BQL begins with the first callback, and ends when QEMU has
+ * taken what it wants from ram_list.dirty_memory.
+ */
+static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
+{
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+    int64_t held;
+
+    if (dirty->sync_start) {
+        held = get_clock() - dirty->sync_start - dirty->kick_ns;
+        trace_kvm_dirty_sync_end(held, dirty->kick_ns);
+        dirty->bql_hold_ns += held;
+        dirty->sync_start = 0;
+    }
+}
+
+static void kvm_dirty_log_sync_global(MemoryListener *listener)
+{
+    sync_begin(kvm_state->dirty);
+    kvmd_sync(kvm_state->dirty->engine);
+}
+
+/* The part of @slot that is in @section, as pages of @slot. */
+static bool slot_in_section(const KVMSlot *slot,
+                            const MemoryRegionSection *section,
+                            uint64_t *first, uint64_t *pages)
+{
+    hwaddr psize = qemu_real_host_page_size();
+    hwaddr start = MAX(section->offset_within_address_space,
+                       slot->start_addr);
+    hwaddr end = MIN(section->offset_within_address_space +
+                     int128_get64(section->size),
+                     slot->start_addr + slot->memory_size);
+
+    if (start >= end) {
+        return false;
+    }
+    *first = (start - slot->start_addr) / psize;
+    *pages = DIV_ROUND_UP(end - slot->start_addr, psize) - *first;
+    return true;
+}
+
+typedef int SlotFunc(KvmDirty *engine, uint32_t slot_id,
+                     uint64_t first, uint64_t pages);
+
+/* Takes kml_slots_lock; the BQL is not needed. */
+static void foreach_slot_in_section(MemoryListener *listener,
+                                    const MemoryRegionSection *section,
+                                    SlotFunc *func)
+{
+    KVMMemoryListener *kml = container_of(listener, KVMMemoryListener,
+                                          listener);
+    uint64_t first, pages;
+
+    QEMU_LOCK_GUARD(&kml_slots_lock);
+    for (unsigned int i = 0; i < kml->nr_slots_allocated; i++) {
+        KVMSlot *slot = &kml->slots[i];
+
+        if (slot->memory_size &&
+            slot_in_section(slot, section, &first, &pages)) {
+            func(kvm_state->dirty->engine, slot->slot | kml->as_id << 16,
+                 first, pages);
+        }
+    }
+}
+
+static int slot_sync(KvmDirty *engine, uint32_t slot_id,
+                     uint64_t first, uint64_t pages)
+{
+    return kvmd_slot_sync(engine, slot_id);
+}
+
+static void kvm_dirty_log_sync(MemoryListener *listener,
+                               MemoryRegionSection *section)
+{
+    sync_begin(kvm_state->dirty);
+    foreach_slot_in_section(listener, section, slot_sync);
+}
+
+/*
+ * If it fails the pages stay in KVM's log, and the next sync finds them
+ * again: that costs time but no page.
+ */
+static int slot_clear(KvmDirty *engine, uint32_t slot_id,
+                      uint64_t first, uint64_t pages)
+{
+    int ret = kvmd_slot_clear(engine, slot_id, first, pages);
+
+    trace_kvm_clear_dirty_log(slot_id, first, pages);
+    if (ret < 0) {
+        error_report_once("KVM_CLEAR_DIRTY_LOG of slot 0x%x failed: %s",
+                          slot_id, strerror(-ret));
+    }
+    return ret;
+}
+
+/* Also called without the BQL. */
+static void kvm_dirty_log_clear(MemoryListener *listener,
+                                MemoryRegionSection *section)
+{
+    foreach_slot_in_section(listener, section, slot_clear);
+}
+
+void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml)
+{
+    KvmDirty *engine = s->dirty->engine;
+
+    kml->listener.log_global_after_sync = kvm_dirty_log_global_after_sync;
+    if (!kvmd_ring_size(engine)) {
+        kml->listener.log_sync = kvm_dirty_log_sync;
+    } else if (kml->as_id == 0) {
+        /* A ring has the pages of all address spaces. */
+        kml->listener.log_sync_global = kvm_dirty_log_sync_global;
+    }
+    if (kvmd_clears(engine)) {
+        kml->listener.log_clear = kvm_dirty_log_clear;
+    }
+}
+
+/* The accelerator's properties */
+
+static bool property_settable(KVMState *s, Error **errp)
+{
+    if (s->fd != -1) {
+        error_setg(errp, "Cannot set properties after the accelerator has "
+                   "been initialized");
+        return false;
+    }
+    return true;
+}
+
+static char *get_dirty_tracking(Object *obj, Error **errp)
+{
+    KVMDirtyTracking *dirty = KVM_STATE(obj)->dirty;
+
+    return g_strdup(kvmd_mechanism_name(dirty->config.mechanism));
+}
+
+static void set_dirty_tracking(Object *obj, const char *value, Error **errp)
+{
+    KVMState *s = KVM_STATE(obj);
+
+    if (property_settable(s, errp) &&
+        !kvmd_mechanism_parse(value, &s->dirty->config.mechanism)) {
+        error_setg(errp, "'%s' is no way to track dirty pages: allowed are "
+                   "auto, log and ring", value);
+    }
+}
+
+static void get_dirty_ring_size(Object *obj, Visitor *v, const char *name,
+                                void *opaque, Error **errp)
+{
+    uint32_t value = KVM_STATE(obj)->dirty->config.ring_size;
+
+    visit_type_uint32(v, name, &value, errp);
+}
+
+static void set_dirty_ring_size(Object *obj, Visitor *v, const char *name,
+                                void *opaque, Error **errp)
+{
+    KVMState *s = KVM_STATE(obj);
+    KvmDirtyConfig config = { .mechanism = KVMD_AUTO };
+    GError *err = NULL;
+
+    if (!property_settable(s, errp)) {
+        return;
+    }
+    if (!visit_type_uint32(v, name, &config.ring_size, NULL)) {
+        error_setg(errp, "the value is not a number from 0 to %u: allowed "
+                   "are 0 (no ring) and powers of two", UINT32_MAX);
+    } else if (!kvmd_config_check(&config, &err)) {
+        propagate_gerror(errp, err);
+    } else {
+        s->dirty->config.ring_size = config.ring_size;
+    }
+}
+
+void kvm_dirty_instance_init(KVMState *s)
+{
+    s->dirty = g_new0(KVMDirtyTracking, 1);
+}
+
+void kvm_dirty_class_init(ObjectClass *oc)
+{
+    object_class_property_add_str(oc, "dirty-tracking",
+                                  get_dirty_tracking, set_dirty_tracking);
+    object_class_property_set_description(oc, "dirty-tracking",
+        "How dirty pages are tracked: auto (default), log or ring");
+
+    object_class_property_add(oc, "dirty-ring-size", "uint32",
+                              get_dirty_ring_size, set_dirty_ring_size,
+                              NULL, NULL);
+    object_class_property_set_description(oc, "dirty-ring-size",
+        "Entries of each vCPU's dirty ring (default: 0, no ring)");
+}
+
+/* What others ask */
+
+bool kvm_dirty_ring_enabled(void)
+{
+    return kvm_dirty_ring_size() != 0;
+}
+
+uint32_t kvm_dirty_ring_size(void)
+{
+    return kvmd_ring_size(kvm_state->dirty->engine);
+}
+
+DirtyTrackingInfo *kvm_dirty_tracking_info(void)
+{
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+    DirtyTrackingInfo *info = g_new0(DirtyTrackingInfo, 1);
+    KvmDirtyStats stats;
+
+    kvmd_stats(dirty->engine, &stats);
+    info->mechanism = g_strdup(
+        kvmd_mechanism_name(kvmd_mechanism(dirty->engine)));
+    info->reason = g_strdup(kvmd_reason(dirty->engine));
+    info->ring_size = kvmd_ring_size(dirty->engine);
+    info->logged_slots = stats.logged_slots;
+    info->pages = stats.pages;
+    info->harvests = stats.harvests;
+    info->harvest_time = stats.harvest_ns;
+    info->rearm_time = stats.rearm_ns;
+    info->publish_time = stats.publish_ns;
+    info->bql_hold_time = dirty->bql_hold_ns;
+    info->ring_full_exits = stats.ring_full_exits;
+    info->ring_full_time = stats.ring_full_ns;
+    info->overflows = stats.overflows;
+    info->reaps = stats.reaps;
+    info->reap_interval = stats.reaper_interval_ns;
+    return info;
+}
