@@ -442,8 +442,8 @@ void kvmd_vcpu_remove(KvmDirtyVcpu *v)
 
 static bool ring_enable(KvmDirty *kvmd, GError **error)
 {
-    int most = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING) /
-        (int)sizeof(struct kvm_dirty_gfn);
+    uint32_t most = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING) /
+        sizeof(struct kvm_dirty_gfn);
     int ret;
 
     if (!most) {
@@ -455,14 +455,20 @@ static bool ring_enable(KvmDirty *kvmd, GError **error)
     if (!kvmd->ring_size) {
         kvmd->ring_size = MIN(most, KVMD_RING_DEFAULT);
     }
-    ret = kvmd->ring_size > (uint32_t)most ? -E2BIG :
-        kvmd_enable_cap(kvmd, KVM_CAP_DIRTY_LOG_RING, ring_bytes(kvmd));
+    if (kvmd->ring_size > most) {
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+                    "dirty-ring-size=%u is more than this host's KVM can "
+                    "give: allowed are 0 (no ring) and powers of two up to "
+                    "%u", kvmd->ring_size, most);
+        return false;
+    }
+    ret = kvmd_enable_cap(kvmd, KVM_CAP_DIRTY_LOG_RING, ring_bytes(kvmd));
     if (ret < 0) {
         g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
                     "dirty-ring-size=%u is refused by this host's KVM (%s): "
-                    "a power of two up to %d is possible, and from 1024 on "
-                    "every CPU's needs are met", kvmd->ring_size,
-                    g_strerror(-ret), most);
+                    "allowed are 0 (no ring) and powers of two up to %u; "
+                    "from 1024 on a ring holds what any CPU logs by itself",
+                    kvmd->ring_size, g_strerror(-ret), most);
         return false;
     }
     return true;
