@@ -11,7 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-G_DEFINE_QUARK(kvmd-error-quark, kvmd_error)
+GQuark kvmd_error_quark(void)
+{
+    return g_quark_from_static_string("kvmd-error-quark");
+}
 
 static const struct {
     const char *name;

@@ -61,7 +61,7 @@ static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
     fetched = kvmd_now();
     kvmd->stats.harvest_ns += fetched - start;
     if (ret < 0) {
-        kvmd_warn(kvmd, "KVM_GET_DIRTY_LOG of slot %#x failed (%s): all its "
+        kvmd_warn(kvmd, "KVM_GET_DIRTY_LOG of slot 0x%x failed (%s): all its "
                   "pages are taken as dirty", slot->region.slot,
                   g_strerror(-ret));
         kvmd_publish_whole(kvmd, slot);

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Hosts whose KVM lacks something: what was named is refused, auto works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from tests.migration.compare import differing_pages
+from tests.migration.migrate import Options, migrate
+from tests.migration.vm import VM, Config, qemu
+
+KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 = 168
+KVM_CAP_DIRTY_LOG_RING = 192
+
+pytestmark = pytest.mark.skipif(
+    not os.access("/dev/kvm", os.R_OK | os.W_OK),
+    reason="there is no /dev/kvm to hide capabilities of")
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the library that hides capabilities."""
+    path = tmp_path_factory.mktemp("shim") / "hide_caps.so"
+    source = Path(__file__).with_name("hide_caps.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(path), str(source),
+                    "-ldl"], check=True)
+    return path
+
+
+@pytest.fixture
+def hide(shim: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make every program started from here see a lesser KVM."""
+    monkeypatch.setenv("LD_PRELOAD", str(shim))
+    yield
+
+
+def start_and_fail(accel: str) -> str:
+    """Run QEMU, which has to refuse; return its one line."""
+    done = subprocess.run(
+        [str(qemu("ours").path), "-accel", accel, "-display", "none", "-S"],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize("accel", ["kvm,dirty-tracking=ring",
+                                   "kvm,dirty-ring-size=4096"])
+def test_ring_is_refused_without_rings(
+        hide: None, monkeypatch: pytest.MonkeyPatch, accel: str) -> None:
+    monkeypatch.setenv("HIDE_CAPS", str(KVM_CAP_DIRTY_LOG_RING))
+    assert "KVM_CAP_DIRTY_LOG_RING" in start_and_fail(accel)
+
+
+@pytest.mark.parametrize("hidden", [
+    (KVM_CAP_DIRTY_LOG_RING,),
+    (KVM_CAP_DIRTY_LOG_RING, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2)],
+    ids=["without rings", "without manual protect"])
+def test_auto_migrates_on_lesser_hosts(
+        hide: None, monkeypatch: pytest.MonkeyPatch,
+        hidden: tuple[int, ...]) -> None:
+    monkeypatch.setenv("HIDE_CAPS", ",".join(map(str, hidden)))
+    config = Config(qemu("ours"), accel="kvm")
+    with VM("source", config) as src, \
+            VM("destination", config, incoming=True) as dst:
+        src.wait_writing()
+        migrate(src, dst, Options())
+        assert src.qmp("query-dirty-tracking")["mechanism"] == "log"
+        assert not differing_pages(src, dst)
