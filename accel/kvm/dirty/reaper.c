@@ -99,6 +99,9 @@ void kvmd_reaper_stop(KvmDirty *kvmd)
 
 void kvmd_reaper_kick(KvmDirty *kvmd)
 {
+    if (!kvmd->ring_size) {
+        return;
+    }
     kvmd->reaper_interval = INTERVAL_MIN;
     kvmd->reaper_last = g_get_monotonic_time();
     g_cond_signal(&kvmd->reaper_wake);
