@@ -1,0 +1,679 @@
+/*
+ * A KVM made of ordinary memory, to run the engine on.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "fake_kvm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BITS 64
+
+FakeKvm *fake_new(const FakeConfig *config)
+{
+    FakeKvm *k = g_new0(FakeKvm, 1);
+
+    k->config = *config;
+    g_mutex_init(&k->slots_lock);
+    g_mutex_init(&k->mmu_lock);
+    k->vcpus = g_ptr_array_new();
+    return k;
+}
+
+static void slot_free(FakeSlot *slot)
+{
+    if (slot) {
+        g_free(slot->writable);
+        g_free(slot->dirty);
+        g_free(slot);
+    }
+}
+
+void fake_free(FakeKvm *k)
+{
+    for (guint i = 0; i < k->vcpus->len; i++) {
+        FakeVcpu *v = g_ptr_array_index(k->vcpus, i);
+
+        if (v->map) {
+            munmap(v->map, v->mapped);
+        }
+        close(v->fd);
+        g_free(v);
+    }
+    g_ptr_array_unref(k->vcpus);
+    for (int as = 0; as < FAKE_SPACES; as++) {
+        for (int id = 0; id < FAKE_SLOTS; id++) {
+            slot_free(k->slots[as][id]);
+        }
+    }
+    g_mutex_clear(&k->mmu_lock);
+    g_mutex_clear(&k->slots_lock);
+    g_free(k);
+}
+
+static void at(FakeKvm *k, FakePoint point, FakeVcpu *v)
+{
+    if (k->hook) {
+        k->hook(k->hook_opaque, point, v);
+    }
+}
+
+static FakeSlot **slot_at(FakeKvm *k, uint32_t slot_id)
+{
+    uint32_t as = slot_id >> 16, id = slot_id & 0xffff;
+
+    return as < FAKE_SPACES && id < FAKE_SLOTS ? &k->slots[as][id] : NULL;
+}
+
+static FakeSlot *slot_get(FakeKvm *k, uint32_t slot_id)
+{
+    FakeSlot **at_id = slot_at(k, slot_id);
+
+    return at_id ? *at_id : NULL;
+}
+
+static bool slot_logs(const FakeSlot *slot)
+{
+    return slot->region.flags & KVM_MEM_LOG_DIRTY_PAGES;
+}
+
+static bool starts_all_set(const FakeKvm *k)
+{
+    return k->manual & KVM_DIRTY_LOG_INITIALLY_SET;
+}
+
+static size_t slot_words(const FakeSlot *slot)
+{
+    return (slot->pages + BITS - 1) / BITS;
+}
+
+/* The vCPU */
+
+static void ring_alloc(FakeVcpu *v, size_t bytes)
+{
+    size_t page = sysconf(_SC_PAGESIZE);
+    size_t offset = KVM_DIRTY_LOG_PAGE_OFFSET * page;
+
+    v->mapped = (offset + bytes + page - 1) / page * page;
+    g_assert_no_errno(ftruncate(v->fd, v->mapped));
+    v->map = mmap(NULL, v->mapped, PROT_READ | PROT_WRITE, MAP_SHARED,
+                  v->fd, 0);
+    g_assert_true(v->map != MAP_FAILED);
+    v->gfns = (struct kvm_dirty_gfn *)((char *)v->map + offset);
+}
+
+FakeVcpu *fake_vcpu_new(FakeKvm *k, unsigned long id)
+{
+    FakeVcpu *v = g_new0(FakeVcpu, 1);
+
+    v->kvm = k;
+    v->id = id;
+    v->fd = memfd_create("vcpu", MFD_CLOEXEC);
+    g_assert_cmpint(v->fd, >=, 0);
+    if (k->ring_size) {
+        ring_alloc(v, k->ring_size * sizeof(struct kvm_dirty_gfn));
+    }
+    g_mutex_lock(&k->slots_lock);
+    g_ptr_array_add(k->vcpus, v);
+    g_mutex_unlock(&k->slots_lock);
+    return v;
+}
+
+uint32_t fake_vcpu_used(const FakeVcpu *v)
+{
+    return __atomic_load_n(&v->dirty_index, __ATOMIC_RELAXED) -
+        __atomic_load_n(&v->reset_index, __ATOMIC_RELAXED);
+}
+
+bool fake_vcpu_enters(const FakeVcpu *v)
+{
+    const FakeKvm *k = v->kvm;
+
+    return !k->ring_size || k->soft_limit_off ||
+        fake_vcpu_used(v) < k->ring_size - k->config.reserve;
+}
+
+/* kvm_dirty_ring_push() */
+static void ring_push(FakeVcpu *v, uint32_t slot_id, uint64_t page)
+{
+    uint32_t size = v->kvm->ring_size;
+    struct kvm_dirty_gfn *gfn = &v->gfns[v->dirty_index & (size - 1)];
+
+    v->lost += fake_vcpu_used(v) >= size;
+    __atomic_store_n(&gfn->slot, slot_id, __ATOMIC_RELAXED);
+    __atomic_store_n(&gfn->offset, page, __ATOMIC_RELAXED);
+    __atomic_store_n(&gfn->flags, KVM_DIRTY_GFN_F_DIRTY, __ATOMIC_RELEASE);
+    __atomic_store_n(&v->dirty_index, v->dirty_index + 1, __ATOMIC_RELAXED);
+}
+
+/* mark_page_dirty_in_slot() */
+static void mark_dirty(FakeVcpu *v, FakeSlot *slot, uint64_t page)
+{
+    FakeKvm *k = v->kvm;
+
+    if (!slot_logs(slot)) {
+        return;
+    }
+    if (k->ring_size) {
+        ring_push(v, slot->region.slot, page);
+    } else {
+        slot->dirty[page / BITS] |= UINT64_C(1) << page % BITS;
+    }
+    if (k->logged) {
+        k->logged(k->logged_opaque, slot->region.slot, page);
+    }
+}
+
+void fake_write_begin(FakeVcpu *v, uint32_t slot_id, uint64_t page,
+                      uint64_t stamp)
+{
+    g_assert_false(v->write.active);
+    v->write.active = true;
+    v->write.slot_id = slot_id;
+    v->write.page = page;
+    v->write.stamp = stamp;
+}
+
+static void store(FakeVcpu *v, FakeSlot *slot)
+{
+    uint64_t *memory = (uint64_t *)(uintptr_t)slot->region.userspace_addr;
+
+    __atomic_store_n(&memory[v->write.page], v->write.stamp,
+                     __ATOMIC_RELAXED);
+    v->write.active = false;
+}
+
+bool fake_write_step(FakeVcpu *v)
+{
+    FakeKvm *k = v->kvm;
+    FakeSlot *slot;
+
+    g_assert_true(v->write.active);
+    g_mutex_lock(&k->mmu_lock);
+    slot = slot_get(k, v->write.slot_id);
+    if (!slot || v->write.page >= slot->pages) {
+        v->write.active = false;
+    } else if (slot->writable[v->write.page]) {
+        store(v, slot);
+    } else {
+        slot->writable[v->write.page] = true;
+        mark_dirty(v, slot, v->write.page);
+    }
+    g_mutex_unlock(&k->mmu_lock);
+    return !v->write.active;
+}
+
+void fake_write(FakeVcpu *v, uint32_t slot_id, uint64_t page, uint64_t stamp)
+{
+    fake_write_begin(v, slot_id, page, stamp);
+    while (!fake_write_step(v)) {
+    }
+}
+
+/* KVM_RESET_DIRTY_RINGS */
+
+typedef struct Group {
+    uint32_t slot_id;
+    uint64_t offset;
+    uint64_t mask;
+} Group;
+
+/* kvm_reset_dirty_gfn(): all or none of a group that leaves its slot. */
+static void group_rearm(FakeKvm *k, const Group *group)
+{
+    FakeSlot *slot;
+
+    if (!group->mask) {
+        return;
+    }
+    g_mutex_lock(&k->mmu_lock);
+    slot = slot_get(k, group->slot_id);
+    if (slot && group->offset + (BITS - 1 - __builtin_clzll(group->mask)) <
+        slot->pages) {
+        for (uint64_t mask = group->mask; mask; mask &= mask - 1) {
+            slot->writable[group->offset + __builtin_ctzll(mask)] = false;
+            k->rearmed++;
+        }
+    }
+    g_mutex_unlock(&k->mmu_lock);
+}
+
+/* The coalescing of kvm_dirty_ring_reset(). */
+static bool group_takes(Group *group, uint32_t slot_id, uint64_t offset)
+{
+    int64_t delta = offset - group->offset;
+
+    if (!group->mask || slot_id != group->slot_id) {
+        return false;
+    }
+    if (delta >= 0 && delta < BITS) {
+        group->mask |= UINT64_C(1) << delta;
+        return true;
+    }
+    if (delta < 0 && delta > -BITS &&
+        (group->mask << -delta >> -delta) == group->mask) {
+        group->offset = offset;
+        group->mask = (group->mask << -delta) | 1;
+        return true;
+    }
+    return false;
+}
+
+static bool signals_blocked(void)
+{
+    sigset_t mask;
+
+    g_assert_cmpint(pthread_sigmask(SIG_BLOCK, NULL, &mask), ==, 0);
+    return sigismember(&mask, SIGUSR1);
+}
+
+/* signal_pending(): true if it stops the reset here. */
+static bool signalled(FakeKvm *k, int count)
+{
+    if (!k->reset_stops || count < k->reset_stops_after ||
+        (signals_blocked() && !k->reset_stops_by_work)) {
+        return false;
+    }
+    k->reset_stops--;
+    return true;
+}
+
+static bool entry_reset(FakeVcpu *v, Group *group)
+{
+    FakeKvm *k = v->kvm;
+    struct kvm_dirty_gfn *gfn =
+        &v->gfns[v->reset_index & (k->ring_size - 1)];
+    uint32_t flags = __atomic_load_n(&gfn->flags, __ATOMIC_ACQUIRE);
+    uint32_t slot_id;
+    uint64_t offset;
+
+    at(k, FAKE_RESET_FLAGS, v);
+    if (!(flags & KVM_DIRTY_GFN_F_RESET)) {
+        return false;
+    }
+    slot_id = __atomic_load_n(&gfn->slot, __ATOMIC_RELAXED);
+    at(k, FAKE_RESET_SLOT, v);
+    offset = __atomic_load_n(&gfn->offset, __ATOMIC_RELAXED);
+    at(k, FAKE_RESET_OFFSET, v);
+    __atomic_store_n(&gfn->flags, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&v->reset_index, v->reset_index + 1, __ATOMIC_RELAXED);
+    at(k, FAKE_RESET_FREED, v);
+    if (!group_takes(group, slot_id, offset)) {
+        group_rearm(k, group);
+        *group = (Group) { slot_id, offset, 1 };
+    }
+    return true;
+}
+
+/* kvm_dirty_ring_reset(); returns true if a signal ended it. */
+static bool ring_reset(FakeVcpu *v, int *count)
+{
+    FakeKvm *k = v->kvm;
+    Group group = { 0 };
+    bool stopped;
+
+    for (;;) {
+        stopped = signalled(k, *count);
+        if (stopped || !entry_reset(v, &group)) {
+            break;
+        }
+        ++*count;
+    }
+    if (!stopped || !k->reset_drops_group) {
+        group_rearm(k, &group);
+    }
+    g_mutex_lock(&k->mmu_lock);
+    /* Beyond "dirty" it would be full, as far as KVM knows, for ever. */
+    g_assert_cmpint((int32_t)fake_vcpu_used(v), >=, 0);
+    g_mutex_unlock(&k->mmu_lock);
+    return stopped;
+}
+
+static int reset_rings(FakeKvm *k)
+{
+    int count = 0;
+
+    if (!k->ring_size) {
+        return -EINVAL;
+    }
+    k->resets++;
+    at(k, FAKE_RESET_BEGIN, NULL);
+    for (guint i = 0; i < k->vcpus->len; i++) {
+        if (ring_reset(g_ptr_array_index(k->vcpus, i), &count)) {
+            break;
+        }
+    }
+    at(k, FAKE_RESET_END, NULL);
+    return count;
+}
+
+/* KVM_SET_USER_MEMORY_REGION */
+
+static void protect_all(FakeSlot *slot)
+{
+    for (uint64_t i = 0; i < slot->pages; i++) {
+        slot->writable[i] = false;
+    }
+}
+
+static void log_start(FakeKvm *k, FakeSlot *slot)
+{
+    if (!k->ring_size) {
+        slot->dirty = g_new0(uint64_t, slot_words(slot));
+    }
+    if (!starts_all_set(k)) {
+        protect_all(slot);
+        return;
+    }
+    for (uint64_t i = 0; slot->dirty && i < slot->pages; i++) {
+        slot->dirty[i / BITS] |= UINT64_C(1) << i % BITS;
+    }
+}
+
+static FakeSlot *slot_new(FakeKvm *k,
+                          const struct kvm_userspace_memory_region *region)
+{
+    FakeSlot *slot = g_new0(FakeSlot, 1);
+
+    slot->region = *region;
+    slot->pages = region->memory_size / sysconf(_SC_PAGESIZE);
+    slot->writable = g_new0(bool, slot->pages);
+    if (slot_logs(slot)) {
+        log_start(k, slot);
+    }
+    return slot;
+}
+
+static int slot_change(FakeKvm *k, FakeSlot *slot,
+                       const struct kvm_userspace_memory_region *region)
+{
+    uint32_t diff = slot->region.flags ^ region->flags;
+
+    if (region->memory_size != slot->region.memory_size ||
+        region->userspace_addr != slot->region.userspace_addr ||
+        (diff & KVM_MEM_READONLY)) {
+        return -EINVAL;
+    }
+    if (region->guest_phys_addr != slot->region.guest_phys_addr) {
+        protect_all(slot);
+    }
+    slot->region = *region;
+    if (diff && slot_logs(slot)) {
+        log_start(k, slot);
+    } else if (diff) {
+        g_clear_pointer(&slot->dirty, g_free);
+    }
+    return 0;
+}
+
+static int region_apply(FakeKvm *k,
+                        const struct kvm_userspace_memory_region *region)
+{
+    FakeSlot **at_id = slot_at(k, region->slot);
+
+    if (!at_id) {
+        return -EINVAL;
+    }
+    if (*at_id && region->memory_size) {
+        return slot_change(k, *at_id, region);
+    }
+    if (region->memory_size) {
+        *at_id = slot_new(k, region);
+        return 0;
+    }
+    if (!*at_id) {
+        return -EINVAL;
+    }
+    slot_free(*at_id);
+    *at_id = NULL;
+    return 0;
+}
+
+static int set_region(FakeKvm *k,
+                      const struct kvm_userspace_memory_region *region)
+{
+    int ret;
+
+    k->region_sets++;
+    at(k, FAKE_REGION_BEGIN, NULL);
+    g_mutex_lock(&k->mmu_lock);
+    ret = region_apply(k, region);
+    g_mutex_unlock(&k->mmu_lock);
+    at(k, FAKE_REGION_END, NULL);
+    return ret;
+}
+
+/* KVM_GET_DIRTY_LOG, KVM_CLEAR_DIRTY_LOG */
+
+static void word_rearm(FakeSlot *slot, size_t word, uint64_t mask)
+{
+    for (; mask; mask &= mask - 1) {
+        slot->writable[word * BITS + __builtin_ctzll(mask)] = false;
+    }
+}
+
+static int get_log(FakeKvm *k, const struct kvm_dirty_log *log)
+{
+    FakeSlot *slot = slot_get(k, log->slot);
+    uint64_t *words = log->dirty_bitmap;
+
+    k->gets++;
+    if (k->ring_size) {
+        return -ENXIO;
+    }
+    if (!slot || !slot->dirty) {
+        return -ENOENT;
+    }
+    for (size_t i = 0; i < slot_words(slot); i++) {
+        g_mutex_lock(&k->mmu_lock);
+        words[i] = slot->dirty[i];
+        if (!k->manual) {
+            slot->dirty[i] = 0;
+            word_rearm(slot, i, words[i]);
+        }
+        g_mutex_unlock(&k->mmu_lock);
+    }
+    return 0;
+}
+
+static int clear_log(FakeKvm *k, const struct kvm_clear_dirty_log *log)
+{
+    FakeSlot *slot = slot_get(k, log->slot);
+    const uint64_t *words = log->dirty_bitmap;
+    uint64_t first = log->first_page;
+
+    k->clears++;
+    if (k->ring_size) {
+        return -ENXIO;
+    }
+    if (first % BITS) {
+        return -EINVAL;
+    }
+    if (!slot || !slot->dirty) {
+        return -ENOENT;
+    }
+    if (first > slot->pages || log->num_pages > slot->pages - first ||
+        (log->num_pages < slot->pages - first && log->num_pages % BITS)) {
+        return -EINVAL;
+    }
+    g_mutex_lock(&k->mmu_lock);
+    for (size_t i = 0; i * BITS < log->num_pages; i++) {
+        uint64_t mask = words[i] & slot->dirty[first / BITS + i];
+
+        slot->dirty[first / BITS + i] &= ~mask;
+        word_rearm(slot, first / BITS + i, mask);
+    }
+    g_mutex_unlock(&k->mmu_lock);
+    return 0;
+}
+
+/* Capabilities */
+
+static int check_extension(FakeKvm *k, long capability)
+{
+    switch (capability) {
+    case KVM_CAP_DIRTY_LOG_RING:
+        return k->config.ring_max;
+    case KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2:
+        return k->config.manual_caps;
+    default:
+        return 0;
+    }
+}
+
+static int enable_ring(FakeKvm *k, uint64_t bytes)
+{
+    uint64_t entries = bytes / sizeof(struct kvm_dirty_gfn);
+
+    if (!k->config.ring_max || !bytes || (bytes & (bytes - 1)) ||
+        entries < k->config.reserve) {
+        return -EINVAL;
+    }
+    if (bytes < (uint64_t)sysconf(_SC_PAGESIZE) && !k->config.tiny_rings) {
+        return -EINVAL;
+    }
+    if (bytes > (uint64_t)k->config.ring_max) {
+        return -E2BIG;
+    }
+    if (k->ring_size || k->vcpus->len) {
+        return -EINVAL;
+    }
+    k->ring_size = entries;
+    return 0;
+}
+
+static int enable_cap(FakeKvm *k, const struct kvm_enable_cap *cap)
+{
+    switch (cap->cap) {
+    case KVM_CAP_DIRTY_LOG_RING:
+        return cap->flags ? -EINVAL : enable_ring(k, cap->args[0]);
+    case KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2:
+        if (cap->flags || k->config.manual_refused ||
+            (cap->args[0] & ~(uint64_t)k->config.manual_caps)) {
+            return -EINVAL;
+        }
+        k->manual = cap->args[0];
+        return 0;
+    default:
+        return -EINVAL;
+    }
+}
+
+void fake_fail(FakeKvm *k, unsigned long request, int err, int times)
+{
+    g_mutex_lock(&k->slots_lock);
+    for (int i = 0; i < FAKE_INJECTIONS; i++) {
+        if (!k->inject[i].times || k->inject[i].request == request) {
+            k->inject[i] = (FakeInjection) { request, err, times };
+            break;
+        }
+    }
+    g_mutex_unlock(&k->slots_lock);
+}
+
+static int injected(FakeKvm *k, unsigned long request)
+{
+    for (int i = 0; i < FAKE_INJECTIONS; i++) {
+        FakeInjection *f = &k->inject[i];
+
+        if (f->times && f->request == request) {
+            f->times -= f->times > 0;
+            return -f->err;
+        }
+    }
+    return 0;
+}
+
+static int dispatch(FakeKvm *k, unsigned long request, void *arg)
+{
+    int ret;
+
+    switch (request) {
+    case KVM_CHECK_EXTENSION:
+        return check_extension(k, (long)arg);
+    case KVM_ENABLE_CAP:
+        return enable_cap(k, arg);
+    case KVM_SET_USER_MEMORY_REGION:
+        return set_region(k, arg);
+    case KVM_RESET_DIRTY_RINGS:
+        return reset_rings(k);
+    case KVM_GET_DIRTY_LOG:
+    case KVM_CLEAR_DIRTY_LOG:
+        at(k, FAKE_LOG_BEGIN, NULL);
+        ret = request == KVM_GET_DIRTY_LOG ? get_log(k, arg) :
+            clear_log(k, arg);
+        at(k, FAKE_LOG_END, NULL);
+        return ret;
+    default:
+        return -ENOTTY;
+    }
+}
+
+int fake_vm_ioctl(void *opaque, unsigned long request, void *arg)
+{
+    FakeKvm *k = opaque;
+    int ret;
+
+    g_mutex_lock(&k->slots_lock);
+    ret = injected(k, request);
+    if (!ret) {
+        ret = dispatch(k, request, arg);
+    }
+    g_mutex_unlock(&k->slots_lock);
+    return ret;
+}
+
+/* What a test may ask */
+
+static bool ring_has(const FakeVcpu *v, uint32_t slot_id, uint64_t page)
+{
+    for (uint32_t i = 0; i < v->kvm->ring_size; i++) {
+        const struct kvm_dirty_gfn *gfn = &v->gfns[i];
+
+        if ((__atomic_load_n(&gfn->flags, __ATOMIC_ACQUIRE) &
+             KVM_DIRTY_GFN_F_DIRTY) &&
+            __atomic_load_n(&gfn->slot, __ATOMIC_RELAXED) == slot_id &&
+            __atomic_load_n(&gfn->offset, __ATOMIC_RELAXED) == page) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool fake_page_writable(FakeKvm *k, uint32_t slot_id, uint64_t page)
+{
+    FakeSlot *slot;
+    bool writable;
+
+    g_mutex_lock(&k->mmu_lock);
+    slot = slot_get(k, slot_id);
+    writable = slot && slot->writable[page];
+    g_mutex_unlock(&k->mmu_lock);
+    return writable;
+}
+
+bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page)
+{
+    FakeSlot *slot;
+    bool in_log;
+
+    if (!fake_page_writable(k, slot_id, page)) {
+        return true;
+    }
+    for (guint i = 0; i < k->vcpus->len && k->ring_size; i++) {
+        if (ring_has(g_ptr_array_index(k->vcpus, i), slot_id, page)) {
+            return true;
+        }
+    }
+    g_mutex_lock(&k->mmu_lock);
+    slot = slot_get(k, slot_id);
+    in_log = slot && slot->dirty &&
+        (slot->dirty[page / BITS] & UINT64_C(1) << page % BITS);
+    g_mutex_unlock(&k->mmu_lock);
+    return in_log;
+}

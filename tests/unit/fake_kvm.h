@@ -1,0 +1,167 @@
+/*
+ * A KVM made of ordinary memory, to run the engine on.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * It does what virt/kvm/dirty_ring.c and the x86 MMU of Linux 6.1 do, as far
+ * as the engine can tell: a page is writable or not, a write to one that is
+ * not makes it writable and then logs it (I1) in the ring of the vCPU or the
+ * bitmap of the slot, and what re-arms a page makes it not writable.  A vCPU
+ * stores to a page only while it is writable, so that a page that was not
+ * re-armed changes without anybody knowing, as in a real guest.
+ *
+ * Guest memory is one uint64_t (a stamp) per page, which lies at the
+ * userspace_addr of the slot.
+ *
+ * Locks are those of the kernel: slots_lock serialises the ioctls, mmu_lock
+ * guards what the page tables say.  A vCPU takes only mmu_lock.
+ */
+
+#ifndef FAKE_KVM_H
+#define FAKE_KVM_H
+
+#include <glib.h>
+#include <linux/kvm.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKE_SPACES 2
+#define FAKE_SLOTS 32
+#define FAKE_INJECTIONS 4
+
+/* Where a test may have vCPUs run in the middle of something. */
+typedef enum FakePoint {
+    FAKE_RESET_BEGIN,
+    FAKE_RESET_FLAGS,           /* the flags of an entry were read */
+    FAKE_RESET_SLOT,            /* and its slot */
+    FAKE_RESET_OFFSET,          /* and its offset */
+    FAKE_RESET_FREED,           /* the entry is free, its page not re-armed */
+    FAKE_RESET_END,
+    FAKE_REGION_BEGIN,          /* before KVM_SET_USER_MEMORY_REGION acts */
+    FAKE_REGION_END,
+    FAKE_LOG_BEGIN,             /* KVM_GET_DIRTY_LOG, KVM_CLEAR_DIRTY_LOG */
+    FAKE_LOG_END,
+} FakePoint;
+
+/* What kind of KVM; to be set before the engine is made. */
+typedef struct FakeConfig {
+    int ring_max;               /* bytes of the largest ring; 0: no rings */
+    uint32_t reserve;           /* entries behind the soft limit: 64, or 576
+                                   where the CPU logs (PML) */
+    bool tiny_rings;            /* less than a page is accepted (real: no) */
+    int manual_caps;            /* of KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 */
+    bool manual_refused;        /* offered, but enabling it fails */
+} FakeConfig;
+
+#define FAKE_RING_MAX (65536 * (int)sizeof(struct kvm_dirty_gfn))
+#define FAKE_MANUAL_CAPS \
+    (KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE | KVM_DIRTY_LOG_INITIALLY_SET)
+
+/* Linux 6.1 on a CPU without PML. */
+#define FAKE_LINUX_6_1 \
+    .ring_max = FAKE_RING_MAX, .reserve = 64, .manual_caps = FAKE_MANUAL_CAPS
+
+typedef struct FakeSlot {
+    struct kvm_userspace_memory_region region;
+    uint64_t pages;
+    bool *writable;
+    uint64_t *dirty;            /* the bitmap; NULL if there is none */
+} FakeSlot;
+
+typedef struct FakeKvm FakeKvm;
+
+typedef struct FakeVcpu {
+    FakeKvm *kvm;
+    unsigned long id;
+    int fd;
+    struct kvm_dirty_gfn *gfns;
+    size_t mapped;
+    void *map;
+    uint32_t dirty_index;       /* written by the vCPU */
+    uint32_t reset_index;       /* written under slots_lock */
+    uint64_t lost;              /* entries overwritten before their reset */
+    struct {
+        bool active;
+        uint32_t slot_id;
+        uint64_t page;
+        uint64_t stamp;
+    } write;
+} FakeVcpu;
+
+typedef struct FakeInjection {
+    unsigned long request;
+    int err;
+    int times;                  /* negative: for ever */
+} FakeInjection;
+
+struct FakeKvm {
+    FakeConfig config;
+    GMutex slots_lock;
+    GMutex mmu_lock;
+    FakeSlot *slots[FAKE_SPACES][FAKE_SLOTS];
+    GPtrArray *vcpus;
+    uint32_t ring_size;         /* entries; 0 if not enabled */
+    uint64_t manual;            /* what was enabled */
+
+    /* What may be switched at any time (by a test with no other thread). */
+    bool soft_limit_off;        /* this KVM lets a vCPU fill on */
+    /*
+     * A reset returns after so many entries as if a signal were pending, so
+     * many times; without effect on a thread that blocks its signals, unless
+     * it is task work that is pending, which nobody can block.
+     */
+    int reset_stops_after;
+    int reset_stops;
+    bool reset_stops_by_work;
+    /*
+     * And, as Linux 6.16 to at least 6.18 do: entries that were gathered to
+     * be re-armed together are free, and counted, but never re-armed.
+     */
+    bool reset_drops_group;
+    FakeInjection inject[FAKE_INJECTIONS];
+    void (*hook)(void *opaque, FakePoint point, FakeVcpu *vcpu);
+    void *hook_opaque;
+    /* Under mmu_lock: KVM has logged a page. */
+    void (*logged)(void *opaque, uint32_t slot_id, uint64_t page);
+    void *logged_opaque;
+
+    /* How often each was called, under slots_lock. */
+    unsigned resets, region_sets, gets, clears;
+    uint64_t rearmed;           /* pages, by resets */
+};
+
+FakeKvm *fake_new(const FakeConfig *config);
+void fake_free(FakeKvm *k);
+
+/* KvmDirtyVmm.vm_ioctl with @opaque a FakeKvm. */
+int fake_vm_ioctl(void *opaque, unsigned long request, void *arg);
+
+/* @request fails with @err for the next @times (negative: for ever). */
+void fake_fail(FakeKvm *k, unsigned long request, int err, int times);
+
+/* KVM_CREATE_VCPU; lives until fake_free(), as one in KVM does. */
+FakeVcpu *fake_vcpu_new(FakeKvm *k, unsigned long id);
+
+/* False: KVM_RUN returns at once with KVM_EXIT_DIRTY_RING_FULL. */
+bool fake_vcpu_enters(const FakeVcpu *v);
+
+/* Entries KVM holds to be in use. */
+uint32_t fake_vcpu_used(const FakeVcpu *v);
+
+/*
+ * The vCPU stores @stamp in a page: begin, then step until it says true.
+ * Between two steps others may run.  A page of no slot is nobody's memory.
+ */
+void fake_write_begin(FakeVcpu *v, uint32_t slot_id, uint64_t page,
+                      uint64_t stamp);
+bool fake_write_step(FakeVcpu *v);
+void fake_write(FakeVcpu *v, uint32_t slot_id, uint64_t page, uint64_t stamp);
+
+/*
+ * Whether KVM will tell of the next write to the page: it is not writable,
+ * or is in a ring or bitmap that was not harvested.
+ */
+bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page);
+bool fake_page_writable(FakeKvm *k, uint32_t slot_id, uint64_t page);
+
+#endif

@@ -1,0 +1,119 @@
+/*
+ * An engine on a fake KVM, and the oracle that finds a lost page.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The oracle is a migration: each block of guest memory has a shadow, into
+ * which a page is copied when it is published or, where it has to be re-armed
+ * first, after kvmd_slot_clear().  The copy is taken at the earliest moment
+ * the engine allows, so that a page published too early is copied too early.
+ * When the vCPUs stand still and a last sync is done, shadow and memory must
+ * be equal.
+ */
+
+#ifndef RIG_H
+#define RIG_H
+
+#include "fake_kvm.h"
+#include "kvmdirty.h"
+
+typedef struct RigBlock {
+    uint64_t tag;
+    uint64_t pages;
+    uint64_t *memory;           /* by page: the last stamp the guest wrote */
+    uint64_t *shadow;           /* and the one that was copied */
+    uint64_t *logged;           /* by page: how often KVM logged it */
+    uint64_t *published;        /* and how often it was published */
+    bool *pending;              /* published, and not yet re-armed */
+    uint32_t slot_id;
+    bool attached;              /* it is in a slot */
+    bool tracked;               /* and logged: shadow has to follow memory */
+} RigBlock;
+
+typedef struct Rig {
+    FakeKvm *fake;
+    KvmDirty *kvmd;
+    bool clears;                /* kvmd_clears() */
+    GPtrArray *blocks;          /* RigBlock *; the tag is the index + 1 */
+    RigBlock *at[FAKE_SPACES][FAKE_SLOTS];
+    GPtrArray *warnings;        /* char * */
+    uint64_t stamp;
+    uint64_t collected;         /* pages told to collected() */
+    unsigned kicks;
+    uint64_t chunk;             /* pages per kvmd_slot_clear(); 0: a block */
+
+    /*
+     * What publish() has to obey; neither can be asked where the ring may
+     * overflow: there all pages are published.
+     */
+    bool strict;                /* each page published is armed by now (I3) */
+    bool exact;                 /* and was logged, as often as published */
+    bool held;                  /* reaper_held() */
+    GThread *reaper;
+    GMutex copy_lock;
+} Rig;
+
+/* An engine; the test fails if the host refuses. */
+Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config);
+Rig *rig_new_ring(uint32_t size);
+Rig *rig_new_log(int manual_caps);
+void rig_free(Rig *r);
+
+/* A block of memory in slot @slot_id, logged if @log. */
+RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log);
+/* The same, of a block that is in no slot at present. */
+void rig_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log);
+/* Takes the slot away; its last contents must have been copied by then. */
+void rig_remove(Rig *r, uint32_t slot_id);
+void rig_log(Rig *r, uint32_t slot_id, bool log);
+/* KVM_SET_USER_MEMORY_REGION for @b; returns what kvmd_slot_set() does. */
+int rig_set(Rig *r, const RigBlock *b, uint32_t slot_id, uint64_t size,
+            uint32_t flags);
+
+typedef struct RigVcpu {
+    Rig *rig;
+    FakeVcpu *fake;
+    KvmDirtyVcpu *kvmd;         /* NULL while removed */
+    unsigned long id;
+    bool in_full;               /* its thread is in kvmd_vcpu_ring_full() */
+} RigVcpu;
+
+RigVcpu *rig_vcpu(Rig *r, unsigned long id);
+void rig_vcpu_add(RigVcpu *v);
+void rig_vcpu_remove(RigVcpu *v);
+void rig_vcpu_free(RigVcpu *v);
+
+/*
+ * Run the vCPU up to its next write: it may have to answer full rings first.
+ * A vCPU that needs more than RIG_FULL_MAX of them is stuck.
+ */
+#define RIG_FULL_MAX 1000
+void rig_enter(RigVcpu *v);
+
+/* The vCPU writes a new stamp: after rig_enter(), or whatever the ring has. */
+void rig_write(RigVcpu *v, uint32_t slot_id, uint64_t page);
+void rig_write_range(RigVcpu *v, uint32_t slot_id, uint64_t first,
+                     uint64_t pages);
+void rig_force(RigVcpu *v, uint32_t slot_id, uint64_t page);
+
+/* kvmd_sync(), re-arm and copy; returns what kvmd_sync() did. */
+int rig_sync(Rig *r);
+/* Re-arm and copy what is pending of a block, by chunks. */
+void rig_clear(Rig *r, RigBlock *b);
+
+/* Shadow and memory of what is tracked are equal. */
+void rig_check(Rig *r);
+/* No page was published more often than logged, nor less since the last. */
+void rig_check_exact(Rig *r);
+/* Forget what was logged and published: for rig_check_exact(). */
+void rig_forget(Rig *r);
+
+/* How many warnings had @text in them. */
+int rig_warned(const Rig *r, const char *text);
+uint64_t rig_overflows(Rig *r);
+uint64_t rig_published(const RigBlock *b);
+
+void rig_reaper_start(Rig *r);
+void rig_reaper_stop(Rig *r);
+
+#endif

@@ -1,0 +1,260 @@
+/*
+ * What may be asked for, what is chosen, and what the user is told.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "rig.h"
+
+#include <string.h>
+
+static int on_ioctl(void *opaque, unsigned long request, void *arg)
+{
+    return fake_vm_ioctl(opaque, request, arg);
+}
+
+static void no_publish(void *opaque, uint64_t tag, uint64_t first,
+                       const uint64_t *words, size_t n)
+{
+    (void)opaque, (void)tag, (void)first, (void)words, (void)n;
+    g_assert_not_reached();
+}
+
+static void no_kick(void *opaque)
+{
+    (void)opaque;
+}
+
+static void no_warn(void *opaque, const char *message)
+{
+    (void)opaque;
+    g_test_message("%s", message);
+    g_assert_not_reached();
+}
+
+static KvmDirty *try_new(const FakeConfig *host, FakeKvm **fake,
+                         KvmDirtyMechanism mechanism, uint32_t size,
+                         GError **error)
+{
+    static const KvmDirtyVmm vmm = {
+        .vm_ioctl = on_ioctl, .publish = no_publish,
+        .kick = no_kick, .warn = no_warn,
+    };
+    KvmDirtyConfig config = { mechanism, size };
+
+    *fake = fake_new(host);
+    return kvmd_new(&vmm, *fake, &config, error);
+}
+
+/* kvmd_new() fails, in @code, and says each of @says. */
+static void refused(const FakeConfig *host, KvmDirtyMechanism mechanism,
+                    uint32_t size, KvmDirtyError code, const char *says,
+                    const char *and_says)
+{
+    g_autoptr(GError) error = NULL;
+    FakeKvm *fake;
+
+    g_assert_null(try_new(host, &fake, mechanism, size, &error));
+    g_assert_error(error, KVMD_ERROR, (int)code);
+    g_test_message("%s", error->message);
+    g_assert_nonnull(strstr(error->message, says));
+    g_assert_nonnull(strstr(error->message, and_says));
+    g_assert_cmpuint(fake->ring_size, ==, 0);
+    fake_free(fake);
+}
+
+/* kvmd_new() chooses @chosen with @ring entries, and its reason @says why. */
+static void chosen(const FakeConfig *host, KvmDirtyMechanism mechanism,
+                   uint32_t size, KvmDirtyMechanism chosen, uint32_t ring,
+                   const char *says)
+{
+    g_autoptr(GError) error = NULL;
+    FakeKvm *fake;
+    KvmDirty *kvmd = try_new(host, &fake, mechanism, size, &error);
+
+    g_assert_no_error(error);
+    g_assert_nonnull(kvmd);
+    g_assert_cmpint(kvmd_mechanism(kvmd), ==, chosen);
+    g_assert_cmpuint(kvmd_ring_size(kvmd), ==, ring);
+    g_assert_cmpuint(fake->ring_size, ==, ring);
+    g_test_message("%s", kvmd_reason(kvmd));
+    g_assert_nonnull(strstr(kvmd_reason(kvmd), says));
+    kvmd_free(kvmd);
+    fake_free(fake);
+}
+
+static const FakeConfig host = { FAKE_LINUX_6_1 };
+static const FakeConfig host_pml = {
+    .ring_max = FAKE_RING_MAX, .reserve = 576, .manual_caps = FAKE_MANUAL_CAPS
+};
+static const FakeConfig host_small_rings = {
+    .ring_max = FAKE_RING_MAX / 16, .reserve = 64
+};
+static const FakeConfig host_no_rings = { .manual_caps = FAKE_MANUAL_CAPS };
+
+static void test_size_not_a_power_of_two(void)
+{
+    static const uint32_t sizes[] = { 3, 1000, 1023, 65535, 0xffffffff };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++) {
+        g_autofree char *says = g_strdup_printf("dirty-ring-size=%u",
+                                                sizes[i]);
+
+        for (int m = KVMD_AUTO; m < KVMD__MAX; m++) {
+            refused(&host, m, sizes[i], KVMD_ERROR_CONFIG, says,
+                    "a power of two");
+        }
+    }
+}
+
+static void test_size_with_log(void)
+{
+    refused(&host, KVMD_LOG, 4096, KVMD_ERROR_CONFIG, "dirty-ring-size=4096",
+            "dirty-tracking=log");
+}
+
+/* kvmd_config_check() has the same to say, and nothing against the rest. */
+static void test_check_without_a_host(void)
+{
+    static const KvmDirtyConfig good[] = {
+        { KVMD_AUTO, 0 }, { KVMD_AUTO, 1024 }, { KVMD_LOG, 0 },
+        { KVMD_RING, 0 }, { KVMD_RING, 1 }, { KVMD_RING, 65536 },
+    };
+    static const KvmDirtyConfig bad[] = {
+        { KVMD_AUTO, 3 }, { KVMD_LOG, 1024 }, { KVMD_RING, 1025 },
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(good); i++) {
+        g_autoptr(GError) error = NULL;
+
+        g_assert_true(kvmd_config_check(&good[i], &error));
+        g_assert_no_error(error);
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
+        g_autoptr(GError) error = NULL;
+
+        g_assert_false(kvmd_config_check(&bad[i], &error));
+        g_assert_error(error, KVMD_ERROR, KVMD_ERROR_CONFIG);
+        g_assert_false(kvmd_config_check(&bad[i], NULL));
+    }
+}
+
+static void test_size_refused_by_host(void)
+{
+    refused(&host, KVMD_RING, 131072, KVMD_ERROR_HOST,
+            "dirty-ring-size=131072", "65536");
+    refused(&host, KVMD_AUTO, 0x80000000, KVMD_ERROR_HOST,
+            "dirty-ring-size=2147483648", "65536");
+    refused(&host_small_rings, KVMD_RING, 65536, KVMD_ERROR_HOST,
+            "dirty-ring-size=65536", "4096");
+    /* Less than a page, and less than what KVM keeps in reserve. */
+    refused(&host, KVMD_RING, 128, KVMD_ERROR_HOST,
+            "dirty-ring-size=128", "1024");
+    refused(&host_pml, KVMD_RING, 512, KVMD_ERROR_HOST,
+            "dirty-ring-size=512", "1024");
+}
+
+static void test_host_without_rings(void)
+{
+    refused(&host_no_rings, KVMD_RING, 0, KVMD_ERROR_HOST,
+            "dirty-tracking=ring", "KVM_CAP_DIRTY_LOG_RING");
+    refused(&host_no_rings, KVMD_RING, 4096, KVMD_ERROR_HOST,
+            "dirty-tracking=ring", "KVM_CAP_DIRTY_LOG_RING");
+    refused(&host_no_rings, KVMD_AUTO, 4096, KVMD_ERROR_HOST,
+            "is not possible", "KVM_CAP_DIRTY_LOG_RING");
+    chosen(&host_no_rings, KVMD_AUTO, 0, KVMD_LOG, 0, "auto");
+}
+
+static void test_choice(void)
+{
+    chosen(&host, KVMD_LOG, 0, KVMD_LOG, 0, "dirty-tracking=log");
+    chosen(&host, KVMD_RING, 0, KVMD_RING, 65536, "dirty-tracking=ring");
+    chosen(&host, KVMD_RING, 1024, KVMD_RING, 1024, "dirty-tracking=ring");
+    chosen(&host, KVMD_AUTO, 4096, KVMD_RING, 4096, "dirty-ring-size=4096");
+    chosen(&host, KVMD_AUTO, 0, KVMD_LOG, 0, "dirty-tracking=auto");
+    chosen(&host_small_rings, KVMD_RING, 0, KVMD_RING, 4096,
+           "dirty-tracking=ring");
+    chosen(&host_pml, KVMD_RING, 1024, KVMD_RING, 1024, "ring");
+}
+
+/* The ring wants KVM's write-protection, which initially-all-set leaves out. */
+static void test_manual_protect(void)
+{
+    static const struct {
+        int caps;
+        bool refused;
+        KvmDirtyMechanism mechanism;
+        uint64_t enabled;
+    } cases[] = {
+        { FAKE_MANUAL_CAPS, false, KVMD_LOG, FAKE_MANUAL_CAPS },
+        { KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE, false, KVMD_LOG,
+          KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE },
+        { 0, false, KVMD_LOG, 0 },
+        { FAKE_MANUAL_CAPS, true, KVMD_LOG, 0 },
+        { FAKE_MANUAL_CAPS, false, KVMD_RING, 0 },
+        /* An option of a later KVM that nobody asked for. */
+        { FAKE_MANUAL_CAPS | 64, false, KVMD_LOG, FAKE_MANUAL_CAPS },
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        FakeConfig config = { FAKE_LINUX_6_1 };
+        FakeKvm *fake;
+        KvmDirty *kvmd;
+
+        config.manual_caps = cases[i].caps;
+        config.manual_refused = cases[i].refused;
+        kvmd = try_new(&config, &fake, cases[i].mechanism, 0, NULL);
+        g_assert_nonnull(kvmd);
+        g_assert_cmpuint(fake->manual, ==, cases[i].enabled);
+        g_assert_cmpint(kvmd_clears(kvmd), ==, cases[i].enabled != 0);
+        kvmd_free(kvmd);
+        fake_free(fake);
+    }
+}
+
+static void test_names(void)
+{
+    KvmDirtyMechanism mechanism;
+
+    for (int m = KVMD_AUTO; m < KVMD__MAX; m++) {
+        g_assert_true(kvmd_mechanism_parse(kvmd_mechanism_name(m),
+                                           &mechanism));
+        g_assert_cmpint(mechanism, ==, m);
+    }
+    mechanism = KVMD_RING;
+    g_assert_false(kvmd_mechanism_parse("", &mechanism));
+    g_assert_false(kvmd_mechanism_parse("rings", &mechanism));
+    g_assert_false(kvmd_mechanism_parse("Ring", &mechanism));
+    g_assert_cmpint(mechanism, ==, KVMD_RING);
+}
+
+/* A vCPU whose ring cannot be mapped is an error, not a crash. */
+static void test_vcpu_without_a_ring(void)
+{
+    g_autoptr(GError) error = NULL;
+    FakeKvm *fake;
+    KvmDirty *kvmd = try_new(&host, &fake, KVMD_RING, 1024, NULL);
+
+    g_assert_null(kvmd_vcpu_add(kvmd, 0, -1, NULL, &error));
+    g_assert_error(error, KVMD_ERROR, KVMD_ERROR_HOST);
+    kvmd_free(kvmd);
+    fake_free(fake);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/config/size-not-a-power-of-two",
+                    test_size_not_a_power_of_two);
+    g_test_add_func("/config/size-with-log", test_size_with_log);
+    g_test_add_func("/config/check-without-a-host",
+                    test_check_without_a_host);
+    g_test_add_func("/config/size-refused-by-host",
+                    test_size_refused_by_host);
+    g_test_add_func("/config/host-without-rings", test_host_without_rings);
+    g_test_add_func("/config/choice", test_choice);
+    g_test_add_func("/config/manual-protect", test_manual_protect);
+    g_test_add_func("/config/names", test_names);
+    g_test_add_func("/config/vcpu-without-a-ring", test_vcpu_without_a_ring);
+    return g_test_run();
+}
