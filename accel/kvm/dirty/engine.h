@@ -63,6 +63,7 @@ struct KvmDirty {
 
     uint32_t ring_size;         /* ring.c: entries, a power of two, or 0 */
     GPtrArray *vcpus;           /* KvmDirtyVcpu *, removed ones too */
+    KvmDirtyVcpu *owing;        /* whose last reset failed, or NULL */
     bool reset_failed;          /* and the operator knows */
     bool rearm_failed;          /* all pages stay dirty until it succeeds */
 

@@ -164,7 +164,8 @@ bool kvmd_clears(const KvmDirty *kvmd);
  *    lost and none is put down to its successor (I7);
  *  - re-arming everything after a ring overflow toggles
  *    KVM_MEM_LOG_DIRTY_PAGES, and must not race with the caller doing so.
- * @tag is the caller's name for the slot's first page, given to publish().
+ * @tag is the caller's name for the slot's first page, given to publish(); it
+ * is taken when the slot comes, not when its flags change.
  * Returns: what the ioctl returned.
  */
 int kvmd_slot_set(KvmDirty *kvmd,
@@ -188,8 +189,9 @@ int kvmd_sync(KvmDirty *kvmd);
  * Re-arm those pages of [@first, @first + @pages) that kvmd_slot_sync() has
  * published and that were not re-armed since.  Where kvmd_clears() is false
  * they are re-armed already, and nothing is done.
- * Returns: 0, or -errno of the ioctl that failed; the pages are then still
- * to be re-armed.
+ * Returns: 0; -EINVAL if the range ends beyond the slot; or -errno of the
+ * ioctl that failed.  After an error the pages are still to be re-armed, and
+ * the next sync publishes them again.
  */
 int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
                     uint64_t first, uint64_t pages);

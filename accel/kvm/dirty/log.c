@@ -11,6 +11,8 @@
 
 #include "engine.h"
 
+#include <errno.h>
+
 static bool log_enable(KvmDirty *kvmd, GError **error)
 {
     int caps = kvmd_check_extension(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2);
@@ -112,7 +114,10 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
     int64_t start;
     int ret;
 
-    g_assert(first + pages <= kvmd_slot_pages(kvmd, slot));
+    if (pages > kvmd_slot_pages(kvmd, slot) ||
+        first > kvmd_slot_pages(kvmd, slot) - pages) {
+        return -EINVAL;
+    }
     clear = g_new(uint64_t, n);
     for (size_t i = 0; i < n; i++) {
         clear[i] = slot->harvested[w0 + i] &

@@ -18,7 +18,8 @@
  *
  * A ring that overflows breaks the hand-over: the vCPU then fills entries
  * that are not free.  ring.c tells how that is noticed; what it read from
- * such an entry may be torn, and it treats all memory as dirty.
+ * such an entry may be torn, and it treats all memory as dirty.  Entries that
+ * KVM will not come back to before it has reset them are then ours to write.
  */
 
 #ifndef KVMDIRTY_ORDERING_H
@@ -35,6 +36,12 @@ static inline uint32_t gfn_flags(const struct kvm_dirty_gfn *gfn)
 static inline void gfn_give_back(struct kvm_dirty_gfn *gfn)
 {
     __atomic_store_n(&gfn->flags, KVM_DIRTY_GFN_F_RESET, __ATOMIC_RELEASE);
+}
+
+/* Before gfn_give_back(), which orders it: KVM ignores a slot that is none. */
+static inline void gfn_name_no_page(struct kvm_dirty_gfn *gfn)
+{
+    __atomic_store_n(&gfn->slot, UINT32_MAX, __ATOMIC_RELAXED);
 }
 
 /* Relaxed: a vCPU that overflows the ring may write them meanwhile. */

@@ -59,8 +59,9 @@ void kvmd_overflow(KvmDirty *kvmd)
     int ret;
 
     if (!kvmd->stats.overflows) {
-        kvmd_warn(kvmd, "a dirty ring overflowed, so that all memory is "
-                  "taken as dirty: a larger dirty-ring-size makes this rarer");
+        kvmd_warn(kvmd, "a dirty ring overflowed or could not be reset, so "
+                  "that all memory is taken as dirty: a larger "
+                  "dirty-ring-size makes overflows rarer");
     }
     ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);
     armed = kvmd_now();

@@ -119,6 +119,7 @@ void kvmd_reaper_hurry(KvmDirty *kvmd)
     if (wanted < kvmd->reaper_interval && !held(kvmd)) {
         kvmd->reaper_interval = wanted;
         kvmd->reaper_last += elapsed;
+        kvmd_ring_take_fill(kvmd);
         g_cond_signal(&kvmd->reaper_wake);
     }
 }

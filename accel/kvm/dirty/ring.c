@@ -7,8 +7,10 @@
  * ring: "dirty", where the vCPU fills the next entry, and "reset", the oldest
  * entry not yet re-armed.  Neither can be read.  We keep "fetch", the next
  * entry to collect, and "reset", which is KVM's.  A batch is: collect some
- * entries, KVM_RESET_DIRTY_RINGS, publish them (I2, I3).  Between batches
- * fetch is reset.
+ * entries of a ring, KVM_RESET_DIRTY_RINGS, publish them (I2, I3).  Each ring
+ * has a reset of its own, since KVM tells only how many entries it has reset
+ * in all rings together: so reset is always known, and between batches fetch
+ * is reset.
  *
  * Overflow (I8).  KVM asks a vCPU to stop when dirty - reset reaches a soft
  * limit, but not every KVM enforces it, and the vCPU fills on.  An entry is
@@ -28,10 +30,15 @@
  * is short enough that it would have to fill more than the entries that KVM
  * keeps in reserve behind the soft limit.
  *
- * After an overflow dirty - reset is unknown.  The ring is then "suspect",
- * and is searched as a whole until the entries found show where dirty is.  If
- * dirty - reset is still beyond the soft limit, the vCPU leaves KVM with a
- * full ring in which nothing is to be found, and would do so for ever:
+ * After an overflow dirty - reset is unknown, and may exceed the size.  The
+ * ring is then "suspect": it is searched as a whole, and each batch that finds
+ * anything is an overflow too, since the entry to look at may have gone with
+ * an earlier batch.  That ends when the whole ring is found empty: it is
+ * "drained".  The first entry filled after that shows where dirty is, modulo
+ * the size; once fetch has met it, nothing is suspect any more.
+ *
+ * If dirty - reset is still beyond the soft limit then, the vCPU leaves KVM
+ * with a full ring in which nothing is to be found, and would do so for ever:
  * unstick() lets reset catch up.  reset never passes dirty: dirty - reset
  * would be about 2^32, which is stuck for good.
  */
@@ -40,13 +47,14 @@
 #include "ordering.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 /*
- * Entries collected from one ring per reset: few enough for the argument
- * above (a reset takes a tenth of the time of a fault, so at most 51 entries
- * fill meanwhile, of at least 64 in reserve), enough that the TLB flush that
- * ends a reset is cheap per page.
+ * Entries collected from a ring per reset: few enough for the argument above
+ * (a reset takes a tenth of the time of a fault, so at most 51 entries fill
+ * meanwhile, of at least 64 in reserve), enough that the TLB flush that ends
+ * a reset is cheap per page.
  */
 #define BATCH_MAX 512
 
@@ -59,8 +67,12 @@
  */
 #define SOFT_LIMIT_FRACTION 4
 
-/* Resets that may find nothing to do because a signal was pending. */
-#define RESET_TRIES 4
+/*
+ * Resets that may do nothing, although there is something to do: with signals
+ * blocked only work that the kernel queued for this thread can cause it, and
+ * that is done when the ioctl returns.
+ */
+#define RESET_TRIES 1000
 
 typedef struct RingPage {
     uint32_t slot_id;
@@ -70,13 +82,14 @@ typedef struct RingPage {
 struct KvmDirtyVcpu {
     KvmDirty *kvmd;
     unsigned long id;
-    void *vcpu;                 /* the VMM's */
-    struct kvm_dirty_gfn *gfns; /* NULL while the vCPU is removed */
+    void *vcpu;                 /* the VMM's; NULL while it is removed */
+    struct kvm_dirty_gfn *gfns; /* NULL without rings */
     uint32_t fetch;
     uint32_t reset;
     uint32_t batch_reset;       /* reset when the batch began */
     uint32_t left;              /* entries this reap may still take */
     bool suspect;
+    bool drained;
     bool full_in_vain;          /* it left with a full ring, all of which */
     uint32_t full_fetch;        /* ... had been collected up to here */
     uint64_t taken;             /* since kvmd_ring_take_fill() */
@@ -98,129 +111,168 @@ static bool lapped(const KvmDirtyVcpu *v)
 {
     uint32_t size = v->kvmd->ring_size;
 
-    return v->gfns && (v->fetch - v->batch_reset == size ||
-                       is_dirty(v, v->batch_reset + size - 1));
+    return v->fetch - v->batch_reset == size ||
+           is_dirty(v, v->batch_reset + size - 1);
 }
 
-/* Have KVM's reset pass @n entries, whatever they hold: it re-arms a page. */
-static void give_back(KvmDirtyVcpu *v, uint32_t n)
+static void suspect(KvmDirtyVcpu *v)
 {
-    while (n--) {
-        gfn_give_back(entry(v, v->fetch++));
-    }
-}
-
-/*
- * In a suspect ring an entry filled beyond a free one shows that dirty has
- * passed both: what lies between was lost.
- */
-static bool close_gap(KvmDirtyVcpu *v)
-{
-    for (uint32_t n = 1; v->fetch + n - v->reset < v->kvmd->ring_size; n++) {
-        if (is_dirty(v, v->fetch + n)) {
-            give_back(v, n);
-            return true;
-        }
-    }
-    return false;
+    v->suspect = true;
+    v->drained = false;
 }
 
 static void take(KvmDirtyVcpu *v)
 {
-    struct kvm_dirty_gfn *gfn = entry(v, v->fetch);
+    struct kvm_dirty_gfn *gfn = entry(v, v->fetch++);
 
     v->batch[v->n++] = (RingPage) { gfn_slot(gfn), gfn_offset(gfn) };
-    give_back(v, 1);
+    gfn_give_back(gfn);
 }
 
-static void collect(KvmDirtyVcpu *v)
+/*
+ * Have KVM's reset pass @n entries in which nothing is.  What they held once
+ * must not be re-armed: KVM does that to neighbouring entries together, and
+ * not at all if one of them is past the end of its slot.
+ */
+static void pass_over(KvmDirtyVcpu *v, uint32_t n)
+{
+    while (n--) {
+        struct kvm_dirty_gfn *gfn = entry(v, v->fetch++);
+
+        gfn_name_no_page(gfn);
+        gfn_give_back(gfn);
+    }
+}
+
+/* Entries from @from on that are not dirty, up to @end. */
+static uint32_t clean_run(const KvmDirtyVcpu *v, uint32_t from, uint32_t end)
+{
+    uint32_t n = 0;
+
+    while (from + n != end && !is_dirty(v, from + n)) {
+        n++;
+    }
+    return n;
+}
+
+/*
+ * In a suspect ring an entry filled beyond a free one shows that dirty has
+ * passed both: what lies between was lost.  The vCPU may fill what was free
+ * when fetch came there, but it does so before it fills the one beyond:
+ * having seen that, a second look sees which are free indeed.
+ */
+static bool close_gap(KvmDirtyVcpu *v)
+{
+    uint32_t end = v->reset + v->kvmd->ring_size;
+    uint32_t n = clean_run(v, v->fetch, end);
+
+    if (v->fetch + n == end) {
+        return false;
+    }
+    pass_over(v, clean_run(v, v->fetch, v->fetch + n));
+    return true;
+}
+
+/* The whole of a suspect ring was searched; @found says if in vain. */
+static void settle(KvmDirtyVcpu *v, bool found)
+{
+    if (!found) {
+        v->drained = v->fetch == v->reset;
+    } else if (v->drained && !lapped(v)) {
+        v->suspect = false;
+    }
+}
+
+/* Returns: true if, by what it found in a suspect ring, that overflowed. */
+static bool collect(KvmDirtyVcpu *v)
 {
     uint32_t size = v->kvmd->ring_size;
     uint32_t most = MIN(MIN(size / BATCH_FRACTION, BATCH_MAX), v->left);
-    bool gap = false;
+    bool known = !v->suspect || v->drained;
+    bool found = false;
 
     v->n = 0;
     v->batch_reset = v->reset;
-    while (v->n < most && v->fetch - v->reset < size) {
+    while (v->fetch - v->reset < size) {
         uint32_t flags = gfn_flags(entry(v, v->fetch));
 
-        if (flags & KVM_DIRTY_GFN_F_DIRTY) {
-            take(v);
-        } else if (flags & KVM_DIRTY_GFN_F_RESET) {
+        if (flags & KVM_DIRTY_GFN_F_RESET) {
             v->fetch++;         /* collected before a reset that fell short */
+        } else if (v->n == most) {
+            break;
+        } else if (flags & KVM_DIRTY_GFN_F_DIRTY) {
+            take(v);
+            found = true;
         } else if (v->suspect && close_gap(v)) {
-            gap = true;
+            found = true;
         } else {
-            /* Entries at fetch and none elsewhere: fetch meets dirty again. */
-            v->suspect = v->suspect && (gap || !v->n || lapped(v));
+            if (v->suspect) {
+                settle(v, found);
+            }
             break;
         }
     }
     v->left -= v->n;
     v->taken += v->n;
-}
-
-static int reset_once(KvmDirty *kvmd)
-{
-    int ret = 0;
-
-    for (int i = 0; i < RESET_TRIES && ret == 0; i++) {
-        ret = kvmd_vm_ioctl(kvmd, KVM_RESET_DIRTY_RINGS, NULL);
-    }
-    return ret;
+    return found && !known;
 }
 
 /*
- * A reset stopped before fetch, at an entry that was filled again before its
- * time.  Which one, among those now dirty, only KVM knows: offer them one by
- * one, until it goes on.
+ * Linux 6.16 and later stop a reset when a signal is pending, and then do not
+ * re-arm the last entries that they counted, so none may be.
  */
-static void find_reset(KvmDirtyVcpu *v)
+static int reset_ioctl(KvmDirty *kvmd)
 {
-    uint32_t end = v->fetch;
+    sigset_t all, old;
+    int ret;
 
-    for (v->fetch = v->reset; v->fetch != end; v->fetch++) {
-        uint32_t at = v->fetch;
-        int ret;
-
-        if (!is_dirty(v, at)) {
-            continue;
-        }
-        gfn_give_back(entry(v, at));
-        ret = kvmd_vm_ioctl(v->kvmd, KVM_RESET_DIRTY_RINGS, NULL);
-        if (ret > 0) {
-            v->reset = v->fetch = at + ret;
-            return;
-        }
-    }
-    v->reset = end;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    ret = kvmd_vm_ioctl(kvmd, KVM_RESET_DIRTY_RINGS, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return ret;
 }
 
-/* Returns: false if KVM re-armed less than was collected. */
-static bool reset_rings(KvmDirty *kvmd, KvmDirtyVcpu **rings, guint n)
+static void warn_of_reset(KvmDirty *kvmd, int error)
 {
-    uint64_t due = 0, done = 0;
-    int ret = 1;
-
-    for (guint i = 0; i < n; i++) {
-        due += rings[i]->fetch - rings[i]->reset;
-    }
-    while (done < due && ret > 0) {
-        ret = reset_once(kvmd);
-        done += MAX(ret, 0);
-    }
-    if (ret < 0 && !kvmd->reset_failed) {
+    if (!kvmd->reset_failed) {
         kvmd->reset_failed = true;
         kvmd_warn(kvmd, "KVM_RESET_DIRTY_RINGS failed (%s): all pages are "
-                  "taken as dirty", g_strerror(-ret));
+                  "taken as dirty", g_strerror(error));
     }
-    for (guint i = 0; i < n; i++) {
-        if (ret == 0) {
-            find_reset(rings[i]);
+}
+
+/*
+ * Have KVM reset what was collected of @v, while no other ring has anything
+ * for it to reset, so that the count is about this one.  KVM stops before
+ * fetch at an entry that was filled again before its time.
+ * Returns: false if less was re-armed than was collected.
+ */
+static bool reset_ring(KvmDirtyVcpu *v)
+{
+    bool whole = true;
+    int tries = 0;
+
+    while (v->fetch != v->reset && tries < RESET_TRIES) {
+        int ret = reset_ioctl(v->kvmd);
+
+        if (ret < 0) {
+            warn_of_reset(v->kvmd, -ret);
+            return false;
         }
-        rings[i]->reset = rings[i]->fetch;
+        if ((uint32_t)ret > v->fetch - v->reset) {
+            v->fetch = v->reset + ret;
+        }
+        v->reset += ret;
+        v->full_in_vain = v->full_in_vain && !ret;
+        whole = whole && v->fetch == v->reset;
+        if (!ret && is_dirty(v, v->reset)) {
+            v->fetch = v->reset;
+        } else if (!ret) {
+            tries++;
+        }
     }
-    return done >= due;
+    return whole;
 }
 
 static void publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
@@ -247,68 +299,81 @@ static void publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
     if (word) {
         kvmd_publish(kvmd, slot, first, &word, 1);
     }
-    if (v->n && kvmd->vmm.collected) {
+    if (v->n && v->vcpu && kvmd->vmm.collected) {
         kvmd->vmm.collected(kvmd->opaque, v->vcpu, v->n);
     }
 }
 
-/* Harvest, re-arm and publish up to a batch of each ring; adds to @overflow. */
-static uint64_t reap_batch(KvmDirty *kvmd, KvmDirtyVcpu **rings, guint n,
-                           bool *overflow)
+/* Returns: false if @v overflowed, or may have. */
+static bool reap_batch(KvmDirty *kvmd, KvmDirtyVcpu *v)
 {
     int64_t start = kvmd_now(), collected, armed;
-    uint64_t pages = 0;
+    bool overflow = collect(v);
 
-    for (guint i = 0; i < n; i++) {
-        collect(rings[i]);
-        pages += rings[i]->n;
-    }
     collected = kvmd_now();
-    if (!reset_rings(kvmd, rings, n)) {
-        *overflow = true;
-    }
-    for (guint i = 0; i < n; i++) {
-        if (lapped(rings[i])) {
-            *overflow = rings[i]->suspect = true;
-        }
+    if (!reset_ring(v) || lapped(v)) {
+        overflow = true;
+        suspect(v);
     }
     armed = kvmd_now();
-    for (guint i = 0; i < n; i++) {
-        publish(kvmd, rings[i]);
-    }
+    publish(kvmd, v);
     kvmd->stats.harvest_ns += collected - start;
     kvmd->stats.rearm_ns += armed - collected;
     kvmd->stats.publish_ns += kvmd_now() - armed;
-    return pages;
+    return !overflow;
 }
 
 /*
- * Reap @n rings: every entry that was there when the reap began, and at most
- * as many as a ring has, as a vCPU may go on writing for ever.
+ * Reap a ring: every entry that was there when the reap began, and at most as
+ * many as it has, as a vCPU may go on writing for ever.
+ * Returns: false if it overflowed, or may have.
  */
+static bool reap_ring(KvmDirty *kvmd, KvmDirtyVcpu *v, uint64_t *pages)
+{
+    bool good = true, again = true;
+
+    v->left = kvmd->ring_size;
+    while (again) {
+        bool was_good = good;
+
+        good = reap_batch(kvmd, v) && good;
+        *pages += v->n;
+        /* A ring that turns out suspect has to be searched. */
+        again = v->fetch == v->reset && (v->n || (was_good && !good));
+    }
+    return good;
+}
+
+/*
+ * A ring whose reset failed may be reset by the next one, whichever ring that
+ * is for: it comes first, and as long as it fails no ring is reaped.
+ */
+static bool settle_debt(KvmDirty *kvmd)
+{
+    KvmDirtyVcpu *v = kvmd->owing;
+
+    if (v) {
+        reset_ring(v);
+        kvmd->owing = v->fetch == v->reset ? NULL : v;
+    }
+    return !kvmd->owing;
+}
+
 static uint64_t reap(KvmDirty *kvmd, KvmDirtyVcpu **rings, guint n)
 {
-    uint64_t pages, total = 0;
-    bool overflow = false;
+    bool good = !kvmd->owing && !kvmd->rearm_failed;
+    uint64_t pages = 0;
 
-    for (guint i = 0; i < n; i++) {
-        rings[i]->left = rings[i]->gfns ? kvmd->ring_size : 0;
+    for (guint i = 0; i < n && settle_debt(kvmd); i++) {
+        good = reap_ring(kvmd, rings[i], &pages) && good;
+        kvmd->owing = rings[i]->fetch == rings[i]->reset ? NULL : rings[i];
     }
-    do {
-        bool known = overflow;
-
-        pages = reap_batch(kvmd, rings, n, &overflow);
-        total += pages;
-        if (overflow && !known) {
-            pages = 1;          /* look again, the ring is suspect now */
-        }
-    } while (pages);
-    kvmd->stats.pages += total;
-    kvmd->stats.harvests += total != 0;
-    if (overflow || kvmd->rearm_failed) {
+    kvmd->stats.pages += pages;
+    kvmd->stats.harvests += pages != 0;
+    if (!good) {
         kvmd_overflow(kvmd);
     }
-    return total;
+    return pages;
 }
 
 uint64_t kvmd_ring_reap(KvmDirty *kvmd, KvmDirtyVcpu *vcpu)
@@ -347,12 +412,13 @@ static void unstick(KvmDirty *kvmd, KvmDirtyVcpu *v)
     }
     v->full_in_vain = false;
     if (!v->suspect) {
-        v->suspect = true;
+        suspect(v);
         kvmd_overflow(kvmd);
-        return;
+    } else if (!kvmd->owing) {
+        pass_over(v, kvmd->ring_size / SOFT_LIMIT_FRACTION);
+        reset_ring(v);
+        kvmd->owing = v->fetch == v->reset ? NULL : v;
     }
-    give_back(v, kvmd->ring_size / SOFT_LIMIT_FRACTION);
-    reset_rings(kvmd, &v, 1);
 }
 
 void kvmd_vcpu_ring_full(KvmDirtyVcpu *v)
@@ -368,23 +434,6 @@ void kvmd_vcpu_ring_full(KvmDirtyVcpu *v)
     kvmd->stats.ring_full_exits++;
     kvmd->stats.ring_full_ns += kvmd_now() - start;
     g_mutex_unlock(&kvmd->lock);
-}
-
-static KvmDirtyVcpu *vcpu_get(KvmDirty *kvmd, unsigned long id)
-{
-    KvmDirtyVcpu *v;
-
-    for (guint i = 0; i < kvmd->vcpus->len; i++) {
-        v = g_ptr_array_index(kvmd->vcpus, i);
-        if (v->id == id) {
-            return v;
-        }
-    }
-    v = g_new0(KvmDirtyVcpu, 1);
-    v->kvmd = kvmd;
-    v->id = id;
-    g_ptr_array_add(kvmd->vcpus, v);
-    return v;
 }
 
 static size_t ring_bytes(const KvmDirty *kvmd)
@@ -406,8 +455,20 @@ static struct kvm_dirty_gfn *ring_map(KvmDirty *kvmd, int fd, GError **error)
     return p;
 }
 
-KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
-                            void *vcpu, GError **error)
+static KvmDirtyVcpu *vcpu_get(KvmDirty *kvmd, unsigned long id)
+{
+    for (guint i = 0; i < kvmd->vcpus->len; i++) {
+        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
+
+        if (v->id == id) {
+            return v;
+        }
+    }
+    return NULL;
+}
+
+static KvmDirtyVcpu *vcpu_new(KvmDirty *kvmd, unsigned long id, int fd,
+                              GError **error)
 {
     struct kvm_dirty_gfn *gfns = NULL;
     KvmDirtyVcpu *v;
@@ -418,10 +479,28 @@ KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
             return NULL;
         }
     }
+    v = g_new0(KvmDirtyVcpu, 1);
+    v->kvmd = kvmd;
+    v->id = id;
+    v->gfns = gfns;
+    g_ptr_array_add(kvmd->vcpus, v);
+    return v;
+}
+
+/* The mapping of a removed vCPU's ring is kept: it may come back. */
+KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
+                            void *vcpu, GError **error)
+{
+    KvmDirtyVcpu *v;
+
     g_mutex_lock(&kvmd->lock);
     v = vcpu_get(kvmd, id);
-    v->vcpu = vcpu;
-    v->gfns = gfns;
+    if (!v) {
+        v = vcpu_new(kvmd, id, fd, error);
+    }
+    if (v) {
+        v->vcpu = vcpu;
+    }
     g_mutex_unlock(&kvmd->lock);
     return v;
 }
@@ -433,8 +512,6 @@ void kvmd_vcpu_remove(KvmDirtyVcpu *v)
     g_mutex_lock(&kvmd->lock);
     if (v->gfns) {
         kvmd_ring_reap(kvmd, v);
-        munmap(v->gfns, ring_bytes(kvmd));
-        v->gfns = NULL;
     }
     v->vcpu = NULL;
     g_mutex_unlock(&kvmd->lock);
@@ -474,6 +551,15 @@ static bool ring_enable(KvmDirty *kvmd, GError **error)
     return true;
 }
 
+static void ring_disable(KvmDirty *kvmd)
+{
+    for (guint i = 0; i < kvmd->vcpus->len; i++) {
+        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
+
+        munmap(v->gfns, ring_bytes(kvmd));
+    }
+}
+
 static int ring_sync_all(KvmDirty *kvmd)
 {
     kvmd_ring_reap(kvmd, NULL);
@@ -487,5 +573,6 @@ static int ring_sync_all(KvmDirty *kvmd)
  */
 const KvmDirtyOps kvmd_ring_ops = {
     .enable = ring_enable,
+    .disable = ring_disable,
     .sync_all = ring_sync_all,
 };

@@ -149,8 +149,7 @@ static int slot_add(KvmDirty *kvmd,
 }
 
 static int slot_change(KvmDirty *kvmd, KvmDirtySlot *slot,
-                       const struct kvm_userspace_memory_region *region,
-                       uint64_t tag)
+                       const struct kvm_userspace_memory_region *region)
 {
     bool was = kvmd_slot_logged(slot);
     bool will = region->flags & KVM_MEM_LOG_DIRTY_PAGES;
@@ -162,7 +161,6 @@ static int slot_change(KvmDirty *kvmd, KvmDirtySlot *slot,
     ret = region_set(kvmd, region);
     if (ret >= 0) {
         slot->region = *region;
-        slot->tag = tag;
     }
     if ((was || will) && !kvmd_slot_logged(slot)) {
         slot_stop(kvmd, slot);
@@ -180,7 +178,7 @@ int kvmd_slot_set(KvmDirty *kvmd,
     g_mutex_lock(&kvmd->lock);
     slot = kvmd_slot_get(kvmd, region->slot);
     if (slot && region->memory_size) {
-        ret = slot_change(kvmd, slot, region, tag);
+        ret = slot_change(kvmd, slot, region);
     } else if (slot) {
         ret = slot_remove(kvmd, slot, region);
     } else if (region->memory_size) {
