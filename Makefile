@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# make          build the engine, its tests and QEMU
+# make demo     install what is missing, build, and show a migration
+# make check    install what is missing, build, and run every test
+# make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
+# make clean    remove build/
+
+PREFIX ?= /usr/local
+export PREFIX
+export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
+
+all:
+	@scripts/deps --check
+	@scripts/build-engine
+	@scripts/make-qemu
+
+deps:
+	@scripts/deps
+
+demo: deps
+	@scripts/build-engine
+	@scripts/make-qemu
+	@build/venv/bin/python tests/migration/demo.py
+
+check: deps
+	@scripts/check
+
+install:
+	@scripts/deps --check
+	@scripts/make-qemu --all
+	@scripts/install-qemu
+
+clean:
+	rm -rf build
+
+.PHONY: all deps demo check install clean
+.NOTPARALLEL:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Sourced by the other scripts: where things are, and how to fail.
+# shellcheck shell=bash
+
+set -euo pipefail
+
+me=${0##*/}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$(realpath -m "${FDT_BUILD:-$root/build}")
+cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/fast-dirty-tracking}
+python=/usr/bin/python3
+
+stock=$build/src/qemu-stock
+assembled=$build/src/qemu
+qemu_build=$build/qemu
+hooks_fit=7.2
+
+die() {
+    printf '%s: %s\n' "$me" "$*" >&2
+    exit 1
+}
+
+say() {
+    printf '%s: %s\n' "$me" "$*"
+}
+
+need() {
+    local command
+    for command; do
+        [ -n "$(type -P "$command")" ] ||
+            die "the command $command is missing; scripts/deps installs it"
+    done
+}
+
+check_prefix() {
+    case ${PREFIX:=/usr/local} in
+    /*) ;;
+    *) die "PREFIX=$PREFIX is not an absolute path; it must begin with /" ;;
+    esac
+}
+
+make_dir() {
+    mkdir -p "$1" 2>/dev/null ||
+        die "cannot create the directory $1; make its parent writable or set FDT_BUILD to a place that is"
+}
+
+# A lock for the rest of the script, so that two builds of one checkout queue.
+lock() {
+    make_dir "$build/lock"
+    exec {lock_fd}>"$build/lock/$1"
+    if ! flock -n "$lock_fd"; then
+        say "waiting for another build of this checkout to finish with $1"
+        flock "$lock_fd"
+    fi
+}
+
+# The cache only saves time, so one that cannot be written is done without.
+use_cache() {
+    if mkdir -p "$cache/$1" 2>/dev/null && [ -w "$cache/$1" ]; then
+        printf '%s\n' "$cache/$1"
+    else
+        make_dir "$build/cache/$1"
+        printf '%s\n' "$build/cache/$1"
+    fi
+}
+
+use_ccache() {
+    CCACHE_DIR=$(use_cache ccache)
+    export CCACHE_DIR
+}
+
+# run_logged TITLE LOG COMMAND...: the command's output goes to LOG; what is
+# shown is ninja's latest "[n/m]", often on a terminal and seldom elsewhere.
+run_logged() {
+    local title=$1 log=$2 pid status=0 step tick=30 start=$SECONDS shown=$SECONDS
+    shift 2
+    make_dir "$(dirname "$log")"
+    [ -t 1 ] && tick=1
+    "$@" >"$log" 2>&1 </dev/null {lock_fd}>&- &
+    pid=$!
+    trap 'kill -- "$pid" 2>/dev/null; exit 130' INT TERM
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.2
+        [ $((SECONDS - shown)) -ge "$tick" ] || continue
+        shown=$SECONDS
+        step=$(tail -c 4096 "$log" | grep -ao '^\[[0-9]*/[0-9]*\]' | tail -n 1 || true)
+        if [ -t 1 ]; then
+            printf '\r%s: %s %s %ds ' "$me" "$title" "$step" $((SECONDS - start))
+        else
+            say "$title $step after $((SECONDS - start)) s"
+        fi
+    done
+    wait "$pid" || status=$?
+    trap - INT TERM
+    [ ! -t 1 ] || printf '\r\033[K'
+    if [ "$status" -ne 0 ]; then
+        tail -n 30 "$log" >&2
+        die "$title failed; the whole log is $log"
+    fi
+}
+lock_fd=9

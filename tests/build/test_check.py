@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The check runner: nothing that did not run well may count as passed."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_check() -> ModuleType:
+    """scripts/check has no .py in its name, so import cannot find it."""
+    loader = importlib.machinery.SourceFileLoader(
+        "fdt_check", str(ROOT / "scripts/check")
+    )
+    spec = importlib.util.spec_from_loader("fdt_check", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fdt_check"] = module
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = load_check()
+    monkeypatch.setattr(module, "BUILD", tmp_path)
+    monkeypatch.setattr(module, "LOGS", tmp_path / "log")
+    return module
+
+
+REPORT = """<testsuites>
+<testsuite name="ring">
+  <testcase name="reap"/>
+  <testcase name="overflow"><failure/></testcase>
+  <testcase name="reset"><error/></testcase>
+  <testcase name="soft"><skipped message="no KVM"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_junit_report_is_counted(check: ModuleType, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    tally = check.junit_tally(report, "engine")
+    assert str(tally) == "1 passed, 2 failed, 1 skipped"
+    assert tally.skips == ["engine: ring soft: no KVM"]
+
+
+# Programs as meson may meet them, and what each must count as.
+MESON_TESTS = {
+    "good": ("echo 1..2; echo ok 1 /a; echo ok 2 /b", "2 0 0"),
+    "bad": ("echo 1..2; echo ok 1 /a; echo not ok 2 /b", "1 1 0"),
+    "crash": ("echo 1..2; echo ok 1 /a; kill -9 $$", "1 1 0"),
+    "short": ("echo 1..2; echo ok 1 /a", "1 1 0"),
+    "late": ("echo 1..1; sleep 20", "0 1 0"),
+    "all": ("echo '1..0 # SKIP no KVM'", "0 0 1"),
+    "part": ("echo 1..2; echo ok 1 /a; echo 'ok 2 /b # SKIP no'", "1 0 1"),
+    "plain-good": ("exit 0", "1 0 0"),
+    "plain-bad": ("exit 1", "0 1 0"),
+    "plain-skip": ("exit 77", "0 0 1"),
+    "plain-none": ("exit 99", "0 1 0"),
+}
+
+
+@pytest.fixture(scope="module")
+def meson_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The logs of one run of all of them."""
+    source = tmp_path_factory.mktemp("meson")
+    lines = ["project('tests')"]
+    for name, (body, _) in MESON_TESTS.items():
+        program = source / f"{name}.sh"
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+        protocol = "exitcode" if name.startswith("plain") else "tap"
+        lines.append(
+            f"test('{name}', find_program('{name}.sh'), timeout: 1,"
+            f" protocol: '{protocol}')"
+        )
+    (source / "meson.build").write_text("\n".join(lines) + "\n")
+    for command in (["setup", "build"], ["test", "-C", "build"]):
+        subprocess.run(
+            ["meson", *command],
+            cwd=source,
+            env={**os.environ, "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.DEVNULL,
+            check=command[0] == "setup",
+        )
+    return source / "build/meson-logs"
+
+
+@pytest.mark.parametrize("name", MESON_TESTS)
+def test_meson_result(
+    check: ModuleType, meson_logs: Path, tmp_path: Path, name: str
+) -> None:
+    line = [
+        text
+        for text in (meson_logs / "testlog.json").read_text().splitlines()
+        if json.loads(text)["name"] == name
+    ]
+    (tmp_path / "log.json").write_text("\n".join(line))
+    tally = check.meson_tally(
+        tmp_path / "log.json", meson_logs / "testlog.junit.xml", "unit"
+    )
+    counts = (tally.passed, len(tally.failures), len(tally.skips))
+    assert " ".join(str(count) for count in counts) == MESON_TESTS[name][1]
+
+
+def test_suite_that_runs_nothing_has_failed(check: ModuleType) -> None:
+    tally = check.run_suite("empty", lambda: check.Tally())
+    assert tally.failures == ["empty: it ran no test"]
+
+
+def test_suite_that_breaks_has_failed(check: ModuleType) -> None:
+    def broken() -> None:
+        raise FileNotFoundError("no such program")
+
+    tally = check.run_suite("broken", broken)
+    assert str(tally) == "0 passed, 1 failed, 0 skipped"
+
+
+def test_missing_pytest_directory_has_failed(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    tally = check.run_suite("tests/none", check.pytest("none"))
+    assert tally.passed == 0
+    assert len(tally.failures) == 1
+
+
+def test_missing_migration_test_has_failed(check: ModuleType) -> None:
+    tally = check.run_suite("migration-test", check.migration_test)
+    assert tally.failures == ["migration-test: it did not start"]
+
+
+def test_command_that_hangs_is_stopped(check: ModuleType) -> None:
+    start = time.monotonic()
+    ran = check.run("hang", ["sh", "-c", "echo begun; sleep 60 & wait"], 2)
+    assert ran.status is None
+    assert ran.output == "begun\n"
+    assert time.monotonic() - start < 10
+
+
+def migration_program(check: ModuleType, top: Path, body: str) -> Any:
+    """A stand-in for QEMU's migration-test with one case."""
+    program = top / "tests/qtest/migration-test"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" != -l ] || { echo /x86_64/migration/case; exit; }\n' + body
+    )
+    program.chmod(0o755)
+    return check.MigrationTest(top)
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        ("echo ok 1 /x86_64/migration/case", "ok"),
+        ("echo not ok 1 /x86_64/migration/case", "failed"),
+        ("echo 'ok 1 /x86_64/migration/case # SKIP no KVM'", "skip"),
+        ("echo ok 1 /x86_64/migration/case; exit 134", "failed"),
+        ("echo ok 1 /x86_64/migration/case/longer", "failed"),
+        ("echo 'Bail out! ERROR: assertion'; exit 134", "failed"),
+        ("", "failed"),
+    ],
+)
+def test_migration_case(
+    check: ModuleType, tmp_path: Path, body: str, result: str
+) -> None:
+    test = migration_program(check, tmp_path / "qemu", body)
+    assert test.cases() == ["/x86_64/migration/case"]
+    assert test.run_case("/x86_64/migration/case")[0] == result
+
+
+@pytest.mark.parametrize(
+    ("stock_fails", "totals"),
+    [
+        (True, "0 passed, 0 failed, 1 skipped"),
+        (False, "0 passed, 1 failed, 0 skipped"),
+    ],
+)
+def test_failure_is_compared_with_stock(
+    check: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    stock_fails: bool,
+    totals: str,
+) -> None:
+    migration_program(check, tmp_path / "qemu", "exit 134")
+    monkeypatch.setattr(
+        check, "stock_has_it_too", lambda case, stock: stock_fails
+    )
+    assert str(check.migration_test()) == totals
+
+
+def test_unknown_suite(
+    check: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check.main(["everything"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "check: there is no suite 'everything'; allowed are engine-plain, "
+    )
+
+
+def test_without_qemu_its_suites_fail(
+    check: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        check,
+        "suites",
+        lambda: {
+            "qemu": lambda: check.Tally(failures=["qemu: the build failed"]),
+            "tests/migration": lambda: check.Tally(passed=7),
+            "tests/build": lambda: check.Tally(passed=2),
+        },
+    )
+    assert check.main([]) == 1
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "2 passed, 2 failed, 0 skipped"
+    )

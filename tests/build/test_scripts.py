@@ -1,0 +1,623 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the scripts do with bad input: one sentence, and nothing half done."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+
+# Root reads everything; without these capabilities it meets file modes too.
+OBEY_MODES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+
+
+class Sandbox:
+    """A build directory and a cache of the test's own."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.build = top / "build"
+        self.stock = self.build / "src/qemu-stock"
+        self.tree = self.build / "src/qemu"
+        self.cache = top / "cache"
+        self.env = {
+            **os.environ,
+            "FDT_BUILD": str(self.build),
+            "FDT_CACHE": str(self.cache),
+        }
+        for name in ("QEMU_SRC", "FDT_SERIES", "PREFIX", "DESTDIR", "JOBS"):
+            self.env.pop(name, None)
+
+    def run(
+        self,
+        script: str,
+        *arguments: str,
+        wrapper: Sequence[str] = (),
+        **env: str | Path,
+    ) -> subprocess.CompletedProcess[str]:
+        extra = {name: str(value) for name, value in env.items()}
+        return subprocess.run(
+            [*wrapper, str(SCRIPTS / script), *arguments],
+            env={**self.env, **extra},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def get(self, source: Path) -> None:
+        done = self.run("get-qemu", QEMU_SRC=source)
+        assert done.returncode == 0, done.stderr
+
+    def assemble(self, series: Path) -> None:
+        done = self.run("assemble-qemu", FDT_SERIES=series)
+        assert done.returncode == 0, done.stderr
+
+    def leftovers(self) -> list[str]:
+        """Temporary things that a script forgot below build/src."""
+        source = self.build / "src"
+        if not source.exists():
+            return []
+        return [
+            path.name for path in source.iterdir() if path.name.startswith(".")
+        ]
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Sandbox:
+    return Sandbox(tmp_path)
+
+
+def one_sentence(done: subprocess.CompletedProcess[str], script: str) -> str:
+    """Assert that one line says what was wrong and what is allowed."""
+    assert done.returncode != 0
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert re.match(rf"{script}: .+; .+", lines[0])
+    return lines[0]
+
+
+def fake_qemu(top: Path, version: str = "7.2.22") -> Path:
+    """The least that passes for a QEMU source tree."""
+    files = {
+        "VERSION": f"{version}\n",
+        "configure": "#!/bin/sh\nexit 1\n",
+        "include/qemu/osdep.h": "/* osdep */\n",
+        "softmmu/fake.c": "".join(f"int line_{n};\n" for n in range(1, 21)),
+    }
+    for name, text in files.items():
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return top
+
+
+def hook(
+    old: str = "int line_10;",
+    context: str = "int line_9;",
+    added: str = "int ours;",
+) -> str:
+    """A patch of softmmu/fake.c that adds a line before line_10."""
+    return (
+        "--- a/softmmu/fake.c\n+++ b/softmmu/fake.c\n"
+        f"@@ -9,2 +9,3 @@\n {context}\n+{added}\n {old}\n"
+    )
+
+
+def write_series(directory: Path, **patches: str) -> Path:
+    """A quilt series of the named patches."""
+    directory.mkdir(exist_ok=True)
+    for old in directory.iterdir():
+        old.unlink()
+    names = [f"{name}.patch" for name in patches]
+    for name, text in zip(names, patches.values()):
+        (directory / name).write_text(text)
+    (directory / "series").write_text(
+        "# ours\n" + "".join(f"{n}\n" for n in names)
+    )
+    return directory
+
+
+class TestGet:
+    def test_missing_source(self, box: Sandbox) -> None:
+        done = box.run("get-qemu", QEMU_SRC=box.top / "nowhere")
+        assert "cannot be read" in one_sentence(done, "get-qemu")
+        assert not box.build.exists()
+
+    def test_source_is_a_file(self, box: Sandbox) -> None:
+        (box.top / "file").touch()
+        done = box.run("get-qemu", QEMU_SRC=box.top / "file")
+        assert "cannot be read" in one_sentence(done, "get-qemu")
+
+    def test_unreadable_directory(self, box: Sandbox) -> None:
+        source = fake_qemu(box.top / "qemu")
+        source.chmod(0)
+        try:
+            done = box.run("get-qemu", wrapper=OBEY_MODES, QEMU_SRC=source)
+        finally:
+            source.chmod(0o755)
+        assert "cannot be read" in one_sentence(done, "get-qemu")
+        assert not box.build.exists()
+
+    def test_unreadable_file_keeps_the_previous_tree(
+        self, box: Sandbox
+    ) -> None:
+        box.get(fake_qemu(box.top / "good"))
+        source = fake_qemu(box.top / "bad", "7.2.23")
+        (source / "softmmu/fake.c").chmod(0)
+        done = box.run("get-qemu", wrapper=OBEY_MODES, QEMU_SRC=source)
+        assert "fake.c" in one_sentence(done, "get-qemu")
+        assert (box.stock / "VERSION").read_text() == "7.2.22\n"
+        assert box.leftovers() == []
+
+    def test_not_qemu(self, box: Sandbox) -> None:
+        source = box.top / "other"
+        source.mkdir()
+        (source / "VERSION").write_text("7.2.0\n")
+        done = box.run("get-qemu", QEMU_SRC=source)
+        assert "is not a QEMU source tree" in one_sentence(done, "get-qemu")
+        assert not box.build.exists()
+
+    @pytest.mark.parametrize("version", ["8.0.0", "7.1.50", "7.20.0", ""])
+    def test_other_version(self, box: Sandbox, version: str) -> None:
+        source = fake_qemu(box.top / "qemu", version)
+        done = box.run("get-qemu", QEMU_SRC=source)
+        sentence = one_sentence(done, "get-qemu")
+        assert f"is QEMU {version};" in sentence
+        assert "7.2" in sentence
+        assert not box.build.exists()
+
+    def test_copy_follows_the_source_and_leaves_it_alone(
+        self, box: Sandbox
+    ) -> None:
+        source = fake_qemu(box.top / "qemu")
+        for name in (".git/config", "build/config.log", ".pc/x"):
+            (source / name).parent.mkdir()
+            (source / name).touch()
+        box.get(source)
+        assert sorted(p.name for p in box.stock.iterdir()) == [
+            "VERSION",
+            "configure",
+            "include",
+            "softmmu",
+        ]
+        (source / "softmmu/fake.c").write_text("changed\n")
+        box.get(source)
+        assert (box.stock / "softmmu/fake.c").read_text() == "changed\n"
+        assert (source / ".git/config").exists()
+        assert box.leftovers() == []
+
+    def test_unknown_argument(self, box: Sandbox) -> None:
+        done = box.run("get-qemu", "--upgrade")
+        assert "'--upgrade'" in one_sentence(done, "get-qemu")
+
+    def test_build_directory_cannot_be_made(self, box: Sandbox) -> None:
+        (box.top / "build").touch()
+        done = box.run("get-qemu", QEMU_SRC=fake_qemu(box.top / "qemu"))
+        assert "cannot create" in one_sentence(done, "get-qemu")
+
+
+class TestGetFromDebian:
+    """With a machine-wide apt configuration of the test's own."""
+
+    @staticmethod
+    def apt(box: Sandbox, sources: str) -> None:
+        (box.top / "sources.list").write_text(sources)
+        config = box.top / "apt.conf"
+        config.write_text(
+            f'Dir::Etc::sourcelist "{box.top}/sources.list";\n'
+            'Dir::Etc::sourceparts "/dev/null";\n'
+        )
+        box.env["APT_CONFIG"] = str(config)
+
+    @staticmethod
+    def cached_package(box: Sandbox) -> Path:
+        """A source package `qemu` in the cache, as an earlier run left it."""
+        tree = fake_qemu(box.top / "qemu-7.2")
+        (tree / "debian/source").mkdir(parents=True)
+        (tree / "debian/source/format").write_text("3.0 (native)\n")
+        (tree / "debian/control").write_text(
+            "Source: qemu\nMaintainer: Test <test@localhost>\n\n"
+            "Package: qemu-system-x86\nArchitecture: all\nDescription: test\n"
+        )
+        (tree / "debian/changelog").write_text(
+            "qemu (7.2+test) bookworm; urgency=low\n\n  * Test.\n\n"
+            " -- Test <test@localhost>  Mon, 01 Jan 2024 00:00:00 +0000\n"
+        )
+        cache = box.cache / "source"
+        cache.mkdir(parents=True)
+        subprocess.run(
+            ["dpkg-source", "-b", tree],
+            cwd=cache,
+            check=True,
+            capture_output=True,
+        )
+        return cache
+
+    def test_no_mirror_named(self, box: Sandbox) -> None:
+        self.apt(box, "deb file:/nowhere sid main\n")
+        done = box.run("get-qemu")
+        assert "no mirror of Debian 12" in one_sentence(done, "get-qemu")
+        assert not box.stock.exists()
+
+    def test_mirror_out_of_reach_and_nothing_cached(
+        self, box: Sandbox
+    ) -> None:
+        self.apt(box, "deb file:/nowhere bookworm main\n")
+        done = box.run("get-qemu")
+        assert "no Debian mirror can be reached" in one_sentence(
+            done, "get-qemu"
+        )
+        assert not box.stock.exists()
+        assert box.leftovers() == []
+
+    def test_mirror_out_of_reach_uses_the_cache(self, box: Sandbox) -> None:
+        self.cached_package(box)
+        self.apt(box, "deb file:/nowhere bookworm main\n")
+        done = box.run("get-qemu")
+        assert done.returncode == 0, done.stderr
+        assert (box.stock / "VERSION").read_text() == "7.2.22\n"
+
+    def test_damaged_cache_is_not_used(self, box: Sandbox) -> None:
+        tarball = next(self.cached_package(box).glob("*.tar.xz"))
+        tarball.write_bytes(tarball.read_bytes()[:-1] + b"x")
+        self.apt(box, "deb file:/nowhere bookworm main\n")
+        done = box.run("get-qemu")
+        assert "is damaged" in one_sentence(done, "get-qemu")
+        assert not box.stock.exists()
+        assert box.leftovers() == []
+
+
+class TestAssemble:
+    @pytest.fixture
+    def series(self, box: Sandbox) -> Path:
+        """A series that fits, on a tree that is there."""
+        box.get(fake_qemu(box.top / "qemu"))
+        return write_series(box.top / "series", fits=hook())
+
+    def refused(self, box: Sandbox, series: Path) -> str:
+        """The sentence; and the tree of before must still be there."""
+        before = {path: path.read_text() for path in self.files(box)}
+        done = box.run("assemble-qemu", FDT_SERIES=series)
+        sentence = one_sentence(done, "assemble-qemu")
+        assert {path: path.read_text() for path in self.files(box)} == before
+        assert box.leftovers() == []
+        return sentence
+
+    @staticmethod
+    def files(box: Sandbox) -> list[Path]:
+        return [path for path in box.tree.rglob("*") if path.is_file()]
+
+    def test_without_a_source_tree(self, box: Sandbox) -> None:
+        done = box.run("assemble-qemu")
+        assert "scripts/get-qemu" in one_sentence(done, "assemble-qemu")
+        assert not box.tree.exists()
+
+    def test_series_directory_is_missing(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        assert "is not a directory" in self.refused(box, series / "nowhere")
+        assert not box.tree.exists()
+
+    def test_empty_series_is_a_plain_copy(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        (series / "series").unlink()
+        box.assemble(series)
+        assert (box.tree / "softmmu/fake.c").read_text() == (
+            box.stock / "softmmu/fake.c"
+        ).read_text()
+        own = [
+            path.relative_to(ROOT) for path in (ROOT / "accel").rglob("*.c")
+        ]
+        assert own and all((box.tree / path).is_file() for path in own)
+
+    def test_hook_that_does_not_fit(self, box: Sandbox, series: Path) -> None:
+        box.assemble(series)
+        write_series(series, fits=hook(), other=hook(old="int moved_away;"))
+        assert "other.patch does not fit QEMU 7.2.22" in self.refused(
+            box, series
+        )
+
+    def test_first_hook_that_does_not_fit(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        write_series(series, other=hook(old="int moved_away;"))
+        assert "other.patch does not fit" in self.refused(box, series)
+        assert not box.tree.exists()
+
+    def test_fuzz_is_refused(self, box: Sandbox, series: Path) -> None:
+        wide = (
+            "--- a/softmmu/fake.c\n+++ b/softmmu/fake.c\n@@ -7,6 +7,7 @@\n"
+            " int changed;\n int line_8;\n int line_9;\n+int ours;\n"
+            " int line_10;\n int line_11;\n int line_12;\n"
+        )
+        write_series(series, fuzzy=wide)
+        assert "fuzzy.patch does not fit" in self.refused(box, series)
+
+    def test_hook_for_a_missing_file(self, box: Sandbox, series: Path) -> None:
+        write_series(series, lost=hook().replace("fake.c", "gone.c"))
+        assert "lost.patch does not fit" in self.refused(box, series)
+
+    def test_series_names_a_missing_patch(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        (series / "fits.patch").unlink()
+        assert "fits.patch" in self.refused(box, series)
+
+    def test_replaced_code_is_stripped(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        opening = hook(added="#ifdef KVM_DIRTY_REPLACES")
+        closing = (
+            "--- a/softmmu/fake.c\n+++ b/softmmu/fake.c\n"
+            "@@ -13,2 +13,4 @@\n int line_12;\n"
+            "+#endif\n+int ours;\n int line_13;\n"
+        )
+        write_series(series, replaces=opening, closes=closing)
+        box.assemble(series)
+        text = (box.tree / "softmmu/fake.c").read_text()
+        assert "int line_9;\nint ours;\nint line_13;\n" in text
+        assert "KVM_DIRTY_REPLACES" not in text
+
+    def test_marker_without_end(self, box: Sandbox, series: Path) -> None:
+        box.assemble(series)
+        write_series(series, opens=hook(added="#ifdef KVM_DIRTY_REPLACES"))
+        assert "softmmu/fake.c" in self.refused(box, series)
+
+    def test_marker_in_another_form(self, box: Sandbox, series: Path) -> None:
+        write_series(series, talks=hook(added="/* KVM_DIRTY_REPLACES */"))
+        assert "is left in softmmu/fake.c" in self.refused(box, series)
+
+    def test_own_file_may_not_hide_one_of_qemus(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        own = next((ROOT / "softmmu").glob("*.c")).relative_to(ROOT)
+        (box.stock / own).write_text("QEMU's\n")
+        assert f"{own} is one of QEMU's own files" in self.refused(box, series)
+
+    def test_unchanged_files_keep_their_time(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        box.assemble(series)
+        past = 1_000_000_000
+        for path in self.files(box):
+            os.utime(path, (past, past))
+        write_series(series, fits=hook(added="int other;"))
+        box.assemble(series)
+        stamped = [
+            path for path in self.files(box) if path.stat().st_mtime != past
+        ]
+        assert stamped == [box.tree / "softmmu/fake.c"]
+
+    def test_hook_taken_back_is_a_change(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        box.assemble(series)
+        built = box.tree.stat().st_ctime
+        write_series(series)
+        box.assemble(series)
+        reverted = box.tree / "softmmu/fake.c"
+        assert "ours" not in reverted.read_text()
+        assert reverted.stat().st_mtime >= built
+
+    def test_edits_in_the_tree_do_not_reach_stock(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        box.assemble(series)
+        with (box.tree / "configure").open("a") as file:
+            file.write("# edited\n")
+        assert "edited" not in (box.stock / "configure").read_text()
+        box.assemble(series)
+        assert "edited" not in (box.tree / "configure").read_text()
+
+    def test_killed_between_its_renames(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        box.assemble(series)
+        box.tree.rename(box.tree.with_name(".qemu.old"))
+        box.assemble(series)
+        assert "ours" in (box.tree / "softmmu/fake.c").read_text()
+        assert box.leftovers() == []
+
+
+class TestExport:
+    @pytest.fixture
+    def series(self, box: Sandbox) -> Path:
+        box.get(fake_qemu(box.top / "qemu"))
+        text = (
+            "Subject: softmmu: Add a line\n\nFor the test.\n---\n"
+            "Not for the reader.\n" + hook()
+        )
+        return write_series(box.top / "series", fits=text)
+
+    @staticmethod
+    def git(
+        box: Sandbox, *arguments: str | Path, cwd: Path | None = None
+    ) -> str:
+        for who in ("AUTHOR", "COMMITTER"):
+            box.env[f"GIT_{who}_NAME"] = "Test"
+            box.env[f"GIT_{who}_EMAIL"] = "test@localhost"
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=cwd,
+            env=box.env,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    def test_git_am_makes_the_assembled_tree(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        box.assemble(series)
+        repository = box.top / "repository"
+        shutil.copytree(box.stock, repository)
+        self.git(box, "init", "-q", cwd=repository)
+        self.git(box, "add", "-A", cwd=repository)
+        self.git(box, "commit", "-qm", "stock", cwd=repository)
+        done = box.run(
+            "export-series", str(box.top / "out"), FDT_SERIES=series
+        )
+        assert done.returncode == 0, done.stderr
+        patches = sorted((box.top / "out").iterdir())
+        assert [path.name for path in patches] == [
+            "0001-accel-kvm-Add-fast-dirty-tracking-s-own-files.patch",
+            "0002-softmmu-Add-a-line.patch",
+        ]
+        self.git(box, "am", "-q", *patches, cwd=repository)
+        message = self.git(
+            box, "log", "-1", "--format=%an%n%B", cwd=repository
+        )
+        assert message.strip() == "Test\nsoftmmu: Add a line\n\nFor the test."
+        subprocess.run(
+            ["diff", "-r", "--exclude=.git", repository, box.tree], check=True
+        )
+
+    def test_directory_exists(self, box: Sandbox) -> None:
+        done = box.run("export-series", str(box.top))
+        assert "exists" in one_sentence(done, "export-series")
+
+    def test_no_directory(self, box: Sandbox) -> None:
+        done = box.run("export-series")
+        assert "one argument is needed" in one_sentence(done, "export-series")
+
+    def test_hook_that_does_not_fit(self, box: Sandbox, series: Path) -> None:
+        self.git(box, "version")
+        write_series(series, other=hook(old="int moved_away;"))
+        out = box.top / "out"
+        done = box.run("export-series", str(out), FDT_SERIES=series)
+        assert "other.patch does not fit" in one_sentence(
+            done, "export-series"
+        )
+        assert not out.exists()
+        assert box.leftovers() == []
+
+
+class TestDeps:
+    @staticmethod
+    def plain_user_path(box: Sandbox) -> str:
+        """A PATH without sudo, where id says that this is not root."""
+        farm = box.top / "bin"
+        farm.mkdir()
+        for tool in (
+            "bash",
+            "cat",
+            "cmp",
+            "comm",
+            "dirname",
+            "dpkg-query",
+            "flock",
+            "mkdir",
+            "realpath",
+            "rm",
+            "sed",
+            "sort",
+        ):
+            found = shutil.which(tool)
+            assert found is not None
+            (farm / tool).symlink_to(found)
+        (farm / "id").write_text("#!/bin/sh\necho 65534\n")
+        (farm / "id").chmod(0o755)
+        return str(farm)
+
+    @staticmethod
+    def nothing_installed(box: Sandbox) -> Path:
+        """A dpkg database in which no package is installed."""
+        database = box.top / "dpkg"
+        for name in ("info", "updates"):
+            (database / name).mkdir(parents=True)
+        (database / "status").touch()
+        return database
+
+    def test_neither_root_nor_sudo(self, box: Sandbox) -> None:
+        done = box.run(
+            "deps",
+            PATH=self.plain_user_path(box),
+            DPKG_ADMINDIR=self.nothing_installed(box),
+        )
+        sentence = one_sentence(done, "deps")
+        assert "takes root, and there is no sudo" in sentence
+        assert "quilt" in sentence
+        assert done.returncode == 1
+        assert not box.build.exists()
+
+    def test_check_names_one_package_and_the_remedy(
+        self, box: Sandbox
+    ) -> None:
+        done = box.run(
+            "deps", "--check", DPKG_ADMINDIR=self.nothing_installed(box)
+        )
+        sentence = one_sentence(done, "deps")
+        assert "binutils" in sentence
+        assert "scripts/deps" in sentence
+        assert not box.build.exists()
+
+    def test_not_debian(self, box: Sandbox) -> None:
+        path = self.plain_user_path(box)
+        (Path(path) / "dpkg-query").unlink()
+        done = box.run("deps", PATH=path)
+        assert "not a Debian system" in one_sentence(done, "deps")
+
+    def test_unknown_argument(self, box: Sandbox) -> None:
+        done = box.run("deps", "--force")
+        assert "'--force'" in one_sentence(done, "deps")
+
+
+@pytest.mark.parametrize(
+    ("script", "argument"),
+    [
+        ("build-qemu", "--everything"),
+        ("build-engine", "msan"),
+        ("build-stock", "x"),
+        ("install-qemu", "x"),
+        ("assemble-qemu", "x"),
+    ],
+)
+def test_unknown_argument(box: Sandbox, script: str, argument: str) -> None:
+    done = box.run(script, argument)
+    assert f"'{argument}'" in one_sentence(done, script)
+    assert not box.build.exists()
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two", "1 2"])
+def test_number_of_jobs(box: Sandbox, jobs: str) -> None:
+    done = box.run("build-qemu", JOBS=jobs)
+    assert f"JOBS={jobs} " in one_sentence(done, "build-qemu")
+
+
+@pytest.mark.parametrize("script", ["build-qemu", "install-qemu"])
+def test_relative_prefix(box: Sandbox, script: str) -> None:
+    done = box.run(script, PREFIX="usr/local")
+    assert "absolute" in one_sentence(done, script)
+
+
+def test_build_without_a_tree(box: Sandbox) -> None:
+    done = box.run("build-qemu")
+    assert "scripts/get-qemu" in one_sentence(done, "build-qemu")
+
+
+def test_install_without_a_build(box: Sandbox) -> None:
+    done = box.run("install-qemu")
+    assert "make builds it" in one_sentence(done, "install-qemu")
+
+
+def test_configure_that_fails_shows_its_log(box: Sandbox) -> None:
+    box.get(fake_qemu(box.top / "qemu"))
+    box.assemble(write_series(box.top / "series"))
+    done = box.run("build-qemu")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "build-qemu: configuring QEMU failed; the whole log is "
+    )
+    assert Path(last.rpartition(" ")[2]).exists()
