@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A boot-sector guest that writes to memory as fast as it can.
+ *
+ * Every vCPU owns every ncpus-th page of the working set, stores a stamp that
+ * changes from write to write into one page after the other, and counts its
+ * writes on a page of its own at CPU_PAGES + 4096 * APIC id:
+ *
+ *      +0   u64  page writes made since the guest started
+ *      +8   u32  1 while the vCPU runs
+ *      +12  u32  passes made over its part of the working set
+ *
+ * vCPU 0 prints "writer ready" on COM1 when it starts and one 'B' every
+ * `report` passes.  At the end of each of its passes it also starts vCPUs that
+ * do not run yet, ejects those the machine asks back, and paints the frame
+ * buffer, so that the store loops stay free of anything but stores.
+ *
+ * There is no stack and no interrupt: nothing but the stores named above makes
+ * a page dirty.
+ */
+
+        .set    MAGIC,          0x31575444      /* "DTW1" */
+        .set    LOAD,           0x7c00
+        .set    SECTORS,        7               /* after the boot sector */
+        .set    TRAMPOLINE,     0x8000
+        .set    CPU_PAGES,      0x10000
+        .set    MAX_CPUS,       16
+
+        .set    CPU_COUNT,      0
+        .set    CPU_ALIVE,      8
+        .set    CPU_PASSES,     12
+        .set    CPU_FIRST,      16
+        .set    CPU_SEED,       20
+        .set    CPU_HOT,        24
+
+        .set    COM1,           0x3f8
+        .set    PCI_ADDR,       0xcf8
+        .set    PCI_DATA,       0xcfc
+        .set    VBE_INDEX,      0x1ce
+        .set    VBE_DATA,       0x1cf
+
+        .set    APIC,           0xfee00000
+        .set    APIC_ID,        APIC + 0x20
+        .set    APIC_SPURIOUS,  APIC + 0xf0
+        .set    APIC_ICR_LOW,   APIC + 0x300
+        .set    APIC_ICR_HIGH,  APIC + 0x310
+        .set    ICR_INIT,       0x4500
+        .set    ICR_STARTUP,    0x4600 + TRAMPOLINE / 4096
+
+        .set    HOTPLUG_REMOVE, 4
+        .set    HOTPLUG_EJECT,  8
+
+        .set    LCG_MUL,        1664525
+        .set    LCG_ADD,        1013904223
+        .set    NINE_TENTHS,    0xe6666666
+
+        .text
+        .code16
+        .globl  _start
+_start:
+        cli
+        cld
+        xor     %ax, %ax
+        mov     %ax, %ds
+        mov     %ax, %es
+        ljmp    $0, $load
+
+        .org    0x40
+params:
+magic:          .long   MAGIC
+base:           .long   0x01000000      /* first byte of the working set */
+mib:            .long   64              /* its size */
+pattern:        .long   0               /* 0 sequential, 1 random, 2 hot spot */
+ncpus:          .long   1               /* vCPUs that share it, at most 16 */
+delay:          .long   0               /* idle loops after each write */
+report:         .long   1               /* passes per 'B', 0 for none */
+fb_pages:       .long   0               /* frame buffer pages to paint */
+hotplug:        .long   0               /* CPU hot-plug I/O port, 0 for none */
+
+        .org    0x80
+load:
+        mov     $0x0200 + SECTORS, %ax
+        mov     $0x0002, %cx
+        xor     %dh, %dh
+        mov     $LOAD + 512, %bx
+        int     $0x13
+        jc      load
+        in      $0x92, %al
+        or      $2, %al
+        and     $0xfe, %al
+        out     %al, $0x92
+        jmp     enter_protected
+
+        .org    510
+        .word   0xaa55
+
+        .balign 8
+gdt:
+        .quad   0
+        .quad   0x00cf9b000000ffff
+        .quad   0x00cf93000000ffff
+gdt_end:
+gdt_desc:
+        .word   gdt_end - gdt - 1
+        .long   gdt
+
+/* An AP starts here by its SIPI, which can only name a page boundary. */
+        .org    TRAMPOLINE - LOAD
+        cli
+        xor     %ax, %ax
+        mov     %ax, %ds
+enter_protected:
+        lgdtl   gdt_desc
+        mov     %cr0, %eax
+        or      $1, %al
+        mov     %eax, %cr0
+        ljmpl   $8, $protected
+
+        .code32
+protected:
+        mov     $16, %eax
+        mov     %eax, %ds
+        mov     %eax, %es
+        mov     %eax, %ss
+        mov     APIC_ID, %eax
+        shr     $24, %eax
+        mov     %eax, %ebx
+        shl     $12, %ebx
+        add     $CPU_PAGES, %ebx
+
+        /* Memory survives a reset, so nothing may be left of an earlier run. */
+        xor     %ecx, %ecx
+        mov     %ecx, CPU_COUNT(%ebx)
+        mov     %ecx, CPU_COUNT + 4(%ebx)
+        mov     %ecx, CPU_PASSES(%ebx)
+        lea     1(%eax), %ecx
+        imul    $0x9e3779b1, %ecx, %ecx
+        mov     %ecx, CPU_SEED(%ebx)
+        mov     %eax, %edx
+        shl     $12, %edx
+        add     base, %edx
+        mov     %edx, CPU_FIRST(%ebx)
+        test    %eax, %eax
+        jnz     ap_ready
+
+        /* Computed once here: the APs start only when this is in place. */
+        mov     mib, %eax
+        shl     $8, %eax
+        xor     %edx, %edx
+        divl    ncpus
+        mov     %eax, pages
+        mov     $10, %ecx
+        xor     %edx, %edx
+        div     %ecx
+        mov     %eax, hot_pages
+        mov     ncpus, %eax
+        shl     $12, %eax
+        mov     %eax, stride
+        mov     pages, %ecx
+        imul    %eax, %ecx
+        mov     %ecx, span
+        movl    $0, start_phase
+        mov     report, %eax
+        mov     %eax, report_left
+
+        mov     $1, %ecx
+clear_alive:
+        mov     %ecx, %edi
+        shl     $12, %edi
+        movl    $0, CPU_PAGES + CPU_ALIVE(%edi)
+        inc     %ecx
+        cmp     $MAX_CPUS, %ecx
+        jb      clear_alive
+
+        movl    $0, fb_base
+        cmpl    $0, fb_pages
+        jne     find_vga
+vga_done:
+        movl    $0x1ff, APIC_SPURIOUS
+        mov     $ready_text, %esi
+        mov     $COM1, %edx
+print_ready:
+        lodsb
+        test    %al, %al
+        jz      bsp_ready
+        out     %al, %dx
+        jmp     print_ready
+
+bsp_ready:
+        movl    $1, CPU_ALIVE(%ebx)
+        jmp     start_aps
+ap_ready:
+        movl    $1, CPU_ALIVE(%ebx)
+        cmp     ncpus, %eax
+        jb      pass
+idle:
+        hlt
+        jmp     idle
+
+/* One store to the page at `page`, counted; `stamp` must change every time. */
+        .macro  WRITE stamp:req, page:req
+        mov     \stamp, (\page)
+        mov     \page, 4(\page)
+        addl    $1, CPU_COUNT(%ebx)
+        adcl    $0, CPU_COUNT + 4(%ebx)
+        .endm
+
+        .macro  DELAY
+        mov     delay, %eax
+        test    %eax, %eax
+        jz      2f
+1:      dec     %eax
+        jnz     1b
+2:
+        .endm
+
+        /* Steps the generator in EBP, and leaves EDX in [0, \limit). */
+        .macro  RANDOM limit:req
+        imul    $LCG_MUL, %ebp, %ebp
+        add     $LCG_ADD, %ebp
+        mov     %ebp, %eax
+        mull    \limit
+        .endm
+
+pass:
+        mov     CPU_SEED(%ebx), %ebp
+        mov     pattern, %eax
+        cmp     $1, %eax
+        je      pass_random
+        cmp     $2, %eax
+        je      pass_hot
+
+        mov     CPU_PASSES(%ebx), %ecx
+        inc     %ecx
+        mov     stride, %esi
+        mov     CPU_FIRST(%ebx), %edi
+        mov     %edi, %ebp
+        add     span, %ebp
+sequential:
+        WRITE   %ecx, %edi
+        DELAY
+        add     %esi, %edi
+        cmp     %ebp, %edi
+        jb      sequential
+        mov     CPU_SEED(%ebx), %ebp
+        jmp     pass_end
+
+pass_random:
+        mov     pages, %ecx
+random:
+        RANDOM  pages
+        imul    stride, %edx
+        add     CPU_FIRST(%ebx), %edx
+        WRITE   %ebp, %edx
+        DELAY
+        dec     %ecx
+        jnz     random
+        jmp     pass_end
+
+pass_hot:
+        mov     pages, %ecx
+hot:
+        mov     hot_pages, %edi
+        imul    $LCG_MUL, %ebp, %ebp
+        add     $LCG_ADD, %ebp
+        cmp     $NINE_TENTHS, %ebp
+        jb      hot_pick
+        mov     pages, %edi
+hot_pick:
+        RANDOM  %edi
+        imul    stride, %edx
+        add     CPU_FIRST(%ebx), %edx
+        WRITE   %ebp, %edx
+        DELAY
+        dec     %ecx
+        jnz     hot
+
+pass_end:
+        mov     %ebp, CPU_SEED(%ebx)
+        incl    CPU_PASSES(%ebx)
+        cmp     $CPU_PAGES, %ebx
+        jne     pass
+
+        cmpl    $0, report
+        je      paint
+        decl    report_left
+        jnz     paint
+        mov     report, %eax
+        mov     %eax, report_left
+        mov     $'B', %al
+        mov     $COM1, %edx
+        out     %al, %dx
+
+paint:
+        mov     fb_base, %edi
+        test    %edi, %edi
+        jz      eject
+        mov     fb_pages, %ecx
+        mov     CPU_PASSES(%ebx), %eax
+        imul    $0x00010307, %eax, %eax
+paint_page:
+        mov     %eax, (%edi)
+        mov     %eax, 2048(%edi)
+        add     $4096, %edi
+        add     $0x00000101, %eax
+        dec     %ecx
+        jnz     paint_page
+
+/* The registers answer in the CPU hot-plug layout only after a 0 is written. */
+eject:
+        mov     hotplug, %edx
+        test    %edx, %edx
+        jz      start_aps
+        xor     %eax, %eax
+        out     %eax, %dx
+        mov     $1, %ecx
+eject_next:
+        cmp     $MAX_CPUS, %ecx
+        jae     start_aps
+        mov     hotplug, %edx
+        mov     %ecx, %eax
+        out     %eax, %dx
+        add     $4, %edx
+        in      %dx, %al
+        test    $HOTPLUG_REMOVE, %al
+        jz      eject_skip
+        mov     %ecx, %eax
+        shl     $24, %eax
+        mov     %eax, APIC_ICR_HIGH
+        movl    $ICR_INIT, APIC_ICR_LOW
+        mov     %ecx, %edi
+        shl     $12, %edi
+        movl    $0, CPU_PAGES + CPU_ALIVE(%edi)
+        /* Left set, the request would eject the vCPU that comes next. */
+        mov     $HOTPLUG_REMOVE, %al
+        out     %al, %dx
+        mov     $HOTPLUG_EJECT, %al
+        out     %al, %dx
+eject_skip:
+        inc     %ecx
+        jmp     eject_next
+
+/*
+ * INIT and SIPI go out at the ends of two different passes: the time of a pass
+ * lets the one take effect before the other.  A vCPU plugged later is found in
+ * the same way.
+ */
+start_aps:
+        mov     $ICR_INIT, %eax
+        testl   $1, start_phase
+        jz      start_send
+        mov     $ICR_STARTUP, %eax
+start_send:
+        incl    start_phase
+        mov     $1, %ecx
+start_next:
+        cmp     ncpus, %ecx
+        jae     pass
+        mov     %ecx, %edi
+        shl     $12, %edi
+        cmpl    $0, CPU_PAGES + CPU_ALIVE(%edi)
+        jne     start_skip
+        mov     %ecx, %edx
+        shl     $24, %edx
+        mov     %edx, APIC_ICR_HIGH
+        mov     %eax, APIC_ICR_LOW
+start_skip:
+        inc     %ecx
+        jmp     start_next
+
+/* Looks on PCI bus 0 for a display and puts it into 1024x768x32. */
+find_vga:
+        mov     $0x80000008, %esi
+find_next:
+        mov     $PCI_ADDR, %edx
+        mov     %esi, %eax
+        out     %eax, %dx
+        mov     $PCI_DATA, %edx
+        in      %dx, %eax
+        shr     $16, %eax
+        cmp     $0x0300, %eax
+        je      found_vga
+        add     $0x800, %esi
+        cmp     $0x80010008, %esi
+        jb      find_next
+        jmp     vga_done
+found_vga:
+        mov     $PCI_ADDR, %edx
+        lea     8(%esi), %eax
+        out     %eax, %dx
+        mov     $PCI_DATA, %edx
+        in      %dx, %eax
+        and     $0xfffffff0, %eax
+        mov     %eax, fb_base
+        mov     $vbe_mode, %esi
+        mov     $(vbe_mode_end - vbe_mode) / 4, %ecx
+set_mode:
+        mov     $VBE_INDEX, %edx
+        lodsw
+        out     %ax, %dx
+        mov     $VBE_DATA, %edx
+        lodsw
+        out     %ax, %dx
+        dec     %ecx
+        jnz     set_mode
+        jmp     vga_done
+
+        .balign 4
+vbe_mode:
+        .word   4, 0            /* off while it changes */
+        .word   1, 1024
+        .word   2, 768
+        .word   3, 32
+        .word   4, 0x41         /* on, linear frame buffer */
+vbe_mode_end:
+ready_text:
+        .asciz  "writer ready\n"
+
+        .balign 4
+pages:          .long   0       /* of one vCPU */
+hot_pages:      .long   0       /* of these, written nine times in ten */
+stride:         .long   0       /* bytes from one page of a vCPU to its next */
+span:           .long   0       /* bytes from its first page to past its last */
+start_phase:    .long   0
+report_left:    .long   0
+fb_base:        .long   0
+
+        /* The boot sector loads no more than this: the assembler refuses to go back. */
+        .org    512 * (SECTORS + 1)
+        /* SeaBIOS boots no disk that is smaller than one of its cylinders. */
+        .org    0x100000

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The mechanisms under test, and the check that most tests end with."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+import pytest
+
+from .compare import differing_pages
+from .guest import MIB
+from .migrate import Options, Result, migrate
+from .vm import LOG, VM, Mechanism
+
+RINGS = (Mechanism(1024), Mechanism(4096), Mechanism(65536))
+MECHANISMS = (LOG, *RINGS)
+
+# Slow enough for a few rounds over 64 MiB that is written all the time.
+HELD = Options(bandwidth=100 * MIB, hold=True)
+
+each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
+each_ring = pytest.mark.parametrize("mechanism", RINGS, ids=str)
+log_and_ring = pytest.mark.parametrize(
+    "mechanism", (LOG, Mechanism(4096)), ids=str)
+
+
+def assert_identical(src: VM, dst: VM) -> None:
+    """Fail unless the memory of both VMs is the same."""
+    pages = differing_pages(src, dst)
+    assert not pages, (
+        f"{len(pages)} pages differ after the migration, the first of them "
+        f"{', '.join(f'{page:#x}' for page in pages[:8])}")
+
+
+def migrate_identical(src: VM, dst: VM, options: Options = HELD,
+                      held: Optional[Callable[[], None]] = None) -> Result:
+    """Migrate SRC to DST and fail unless their memory is the same then."""
+    result = migrate(src, dst, options, held=held)
+    assert_identical(src, dst)
+    return result

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the migration tests share; conftest is where pytest looks for it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .vm import Qemu, qemu
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known that keeps the long runs apart."""
+    config.addinivalue_line(
+        "markers", "soak: takes many minutes; run only with -m soak")
+
+
+def pytest_collection_modifyitems(config: pytest.Config,
+                                  items: list[pytest.Item]) -> None:
+    """Leave the soak out unless an expression was given with -m."""
+    if config.option.markexpr:
+        return
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    if soak:
+        config.hook.pytest_deselected(items=soak)
+        items[:] = [item for item in items if item not in soak]
+
+
+def usable(name: str) -> Qemu:
+    """Return a binary that can run guests under KVM, or skip the test."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        pytest.skip("/dev/kvm cannot be used on this host")
+    return installed(name)
+
+
+def installed(name: str) -> Qemu:
+    """Return a binary, or skip the test."""
+    binary = qemu(name)
+    if not os.access(binary.path, os.X_OK):
+        pytest.skip(f"{binary.path} is missing")
+    return binary
+
+
+@pytest.fixture(name="ours", scope="session")
+def fixture_ours() -> Qemu:
+    """The QEMU under test: $QEMU, or the one that was built here."""
+    return usable("ours")
+
+
+@pytest.fixture(name="stock", scope="session")
+def fixture_stock() -> Qemu:
+    """The distribution's QEMU."""
+    return usable("stock")

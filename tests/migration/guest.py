@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The writer guest: its image, its parameters and its write counters."""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_SCRIPT = ROOT / "tests" / "guests" / "build.sh"
+
+MIB = 1 << 20
+PAGE = 4096
+
+SEQUENTIAL, RANDOM, HOT_SPOT = range(3)
+PATTERNS = {"sequential": SEQUENTIAL, "random": RANDOM, "hot-spot": HOT_SPOT}
+
+CPU_PAGES = 0x10000
+PARAMS_OFFSET = 0x40
+PARAMS = struct.Struct("<9I")
+MAGIC = 0x31575444
+
+HOTPLUG_PORT = {"pc": 0xAF00, "q35": 0x0CD8}
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What the guest does; the fields are those of its parameter block."""
+
+    base: int = 16 * MIB
+    mib: int = 64
+    pattern: int = SEQUENTIAL
+    cpus: int = 1
+    delay: int = 0
+    report: int = 1
+    fb_pages: int = 0
+    hotplug: int = 0
+
+    def image(self) -> bytes:
+        """Return the disk image with these parameters in it."""
+        image = bytearray(_plain_image())
+        magic, *_ = PARAMS.unpack_from(image, PARAMS_OFFSET)
+        if magic != MAGIC:
+            raise ValueError("the writer image has no parameter block.")
+        PARAMS.pack_into(
+            image, PARAMS_OFFSET, MAGIC, self.base, self.mib, self.pattern,
+            self.cpus, self.delay, self.report, self.fb_pages, self.hotplug)
+        return bytes(image)
+
+
+@functools.lru_cache(maxsize=None)
+def _plain_image() -> bytes:
+    given = os.environ.get("WRITER_IMG")
+    if given:
+        return Path(given).read_bytes()
+    with tempfile.TemporaryDirectory(prefix="writer-") as work:
+        image = Path(work) / "writer.img"
+        subprocess.run([str(BUILD_SCRIPT), str(image)], check=True)
+        return image.read_bytes()
+
+
+def unpack_counters(pages: bytes, cpus: int) -> list[int]:
+    """Return the write counter of each vCPU out of its counter pages."""
+    return [struct.unpack_from("<Q", pages, PAGE * cpu)[0]
+            for cpu in range(cpus)]

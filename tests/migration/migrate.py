@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Live migration between two VMs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from .vm import VM
+
+UNLIMITED = 16 << 30
+CRAWL = 1 << 20
+FAILED = ("failed", "cancelled", "postcopy-paused")
+
+
+class MigrationError(Exception):
+    """A migration that failed or took too long."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to migrate.
+
+    With HOLD the migration starts with a downtime limit that it cannot meet,
+    so that it stays in its rounds until release().
+    """
+
+    transport: str = "unix"
+    bandwidth: int = UNLIMITED
+    downtime_limit: int = 1000
+    hold: bool = False
+    multifd: int = 0
+    postcopy: bool = False
+    auto_converge: bool = False
+    capabilities: tuple[str, ...] = ()
+    timeout: float = 120.0
+
+    def all_capabilities(self) -> list[str]:
+        """Return the names of the capabilities to turn on."""
+        names = list(self.capabilities)
+        if self.multifd:
+            names.append("multifd")
+        if self.postcopy:
+            names.append("postcopy-ram")
+        if self.auto_converge:
+            names.append("auto-converge")
+        return names
+
+
+@dataclass(frozen=True)
+class Result:
+    """What QEMU tells about a migration that completed."""
+
+    status: str
+    total_ms: int
+    downtime_ms: int
+    rounds: int
+    transferred: int
+    info: dict[str, Any] = field(repr=False, default_factory=dict)
+
+
+def _configure(vm: VM, options: Options) -> None:
+    wanted = [{"capability": name, "state": True}
+              for name in options.all_capabilities()]
+    if wanted:
+        vm.qmp("migrate-set-capabilities", capabilities=wanted)
+    parameters: dict[str, Any] = {
+        "max_bandwidth": options.bandwidth,
+        "downtime_limit": 1 if options.hold else options.downtime_limit}
+    if options.multifd:
+        parameters["multifd_channels"] = options.multifd
+    if options.postcopy:
+        parameters["max_postcopy_bandwidth"] = 0
+    vm.qmp("migrate-set-parameters", **parameters)
+
+
+def _listen(dst: VM, options: Options) -> str:
+    if options.transport == "unix":
+        uri = f"unix:{dst.dir / 'migrate'}"
+        dst.qmp("migrate-incoming", uri=uri)
+        return uri
+    dst.qmp("migrate-incoming", uri="tcp:127.0.0.1:0")
+    # Port 0 lets the kernel choose, so that parallel runs never collide.
+    address = dst.qmp("query-migrate")["socket-address"][0]
+    return f"tcp:{address['host']}:{address['port']}"
+
+
+def start(src: VM, dst: VM, options: Options) -> None:
+    """Begin to migrate SRC to DST."""
+    _configure(src, options)
+    _configure(dst, options)
+    src.qmp("migrate", uri=_listen(dst, options))
+
+
+def info(vm: VM) -> dict[str, Any]:
+    """Return the answer of query-migrate."""
+    answer: dict[str, Any] = vm.qmp("query-migrate")
+    return answer
+
+
+def rounds(state: dict[str, Any]) -> int:
+    """Return how often the dirty bitmap was synchronised."""
+    return int(state.get("ram", {}).get("dirty-sync-count", 0))
+
+
+def wait(src: VM, dst: Optional[VM], timeout: float, what: str,
+         done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Poll the migration of SRC until DONE, and return its state then."""
+    deadline = time.monotonic() + timeout
+    while True:
+        state = info(src)
+        if done(state):
+            return state
+        status = state.get("status", "none")
+        if status in FAILED:
+            raise MigrationError(_failure(state, dst))
+        if status == "completed":
+            raise MigrationError(f"The migration completed after "
+                                 f"{rounds(state)} rounds, before it could "
+                                 f"{what}.")
+        if time.monotonic() > deadline:
+            raise MigrationError(
+                f"The migration did not {what} within {timeout:.0f} s: it is "
+                f"{status} after {rounds(state)} rounds with "
+                f"{state.get('ram', {}).get('remaining', 0)} bytes to go.")
+        time.sleep(0.02)
+
+
+def _failure(state: dict[str, Any], dst: Optional[VM]) -> str:
+    reason = state.get("error-desc", "no reason given")
+    told = dst.errors() if dst else ""
+    return (f"The migration ended as {state['status']}: {reason}"
+            + (f"; the destination says: {told}" if told else "") + ".")
+
+
+def wait_rounds(src: VM, dst: VM, count: int, options: Options) -> None:
+    """Wait until the migration of SRC has begun round COUNT, or is over.
+
+    A QEMU that overlooks dirty pages may see fit to complete at any time.
+    """
+    wait(src, dst, options.timeout, f"reach round {count}",
+         lambda state: (rounds(state) >= count
+                        or state.get("status") == "completed"))
+
+
+def crawl(src: VM) -> None:
+    """Keep the migration in its present round until release().
+
+    Else a guest that stops writing for a moment lets it complete.
+    """
+    src.qmp("migrate-set-parameters", max_bandwidth=CRAWL)
+
+
+def release(src: VM, options: Options) -> None:
+    """Let a migration that was held in its rounds finish."""
+    src.qmp("migrate-set-parameters", max_bandwidth=UNLIMITED,
+            downtime_limit=options.downtime_limit)
+
+
+def finish(src: VM, dst: VM, options: Options) -> Result:
+    """Wait for the end of a migration and return its figures."""
+    if options.postcopy:
+        src.qmp("migrate-start-postcopy")
+    state = wait(src, dst, options.timeout, "complete",
+                 lambda state: state.get("status") == "completed")
+    # The source is done a moment before the destination has loaded it all.
+    wait(dst, dst, options.timeout, "arrive",
+         lambda state: state.get("status") == "completed")
+    _wait_stopped(dst, options.timeout)
+    return Result(
+        status=state["status"], total_ms=int(state["total-time"]),
+        downtime_ms=int(state.get("downtime", 0)), rounds=rounds(state),
+        transferred=int(state["ram"]["transferred"]), info=state)
+
+
+def _wait_stopped(dst: VM, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while dst.qmp("query-status")["status"] == "inmigrate":
+        if time.monotonic() > deadline:
+            raise MigrationError("The destination did not leave its "
+                                 f"incoming state within {timeout:.0f} s.")
+        time.sleep(0.02)
+
+
+def cancel(src: VM, timeout: float = 60.0) -> None:
+    """Cancel the migration of SRC and wait until it is over."""
+    src.qmp("migrate_cancel")
+    deadline = time.monotonic() + timeout
+    while info(src).get("status") != "cancelled":
+        if time.monotonic() > deadline:
+            raise MigrationError("The migration was not cancelled within "
+                                 f"{timeout:.0f} s: {info(src)}.")
+        time.sleep(0.02)
+
+
+def migrate(src: VM, dst: VM, options: Options = Options(),
+            hold_rounds: int = 4,
+            held: Optional[Callable[[], None]] = None) -> Result:
+    """Migrate SRC to DST.
+
+    A migration with the hold option stays in its rounds for HOLD_ROUNDS of
+    them and while HELD runs.
+    """
+    start(src, dst, options)
+    if options.hold:
+        wait_rounds(src, dst, hold_rounds, options)
+        if held:
+            crawl(src)
+            held()
+        release(src, options)
+    return finish(src, dst, options)

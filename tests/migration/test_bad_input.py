@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What cannot be had is refused with one line that names the option."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Sequence
+
+import pytest
+
+from .conftest import installed
+from .vm import Qemu
+
+TIMEOUT = 60.0
+
+
+def refuse(command: Sequence[str]) -> list[str]:
+    """Run COMMAND, which must fail, and return the lines of its errors."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=TIMEOUT, check=False, text=True)
+    assert done.returncode == 1, (done.returncode, done.stderr)
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def start(qemu: Qemu, accel: str) -> list[str]:
+    """Return a command that would start an empty machine."""
+    return [str(qemu.path), "-machine", "none", "-nodefaults",
+            "-no-user-config", "-display", "none", "-S", "-accel", accel]
+
+
+@pytest.mark.parametrize("size", ["3", "1", "1048576", "4294967295",
+                                  "4294967296", "-1", "x", ""])
+def test_ring_size(ours: Qemu, size: str) -> None:
+    """A ring size that no host can give."""
+    (line,) = refuse(start(ours, f"kvm,dirty-ring-size={size}"))
+    assert "dirty-ring-size" in line
+
+
+@pytest.mark.parametrize("tracking", ["foo", "", "RING", "log|ring"])
+def test_tracking(ours: Qemu, tracking: str) -> None:
+    """A mechanism that there is not."""
+    (line,) = refuse(start(ours, f"kvm,dirty-tracking={tracking}"))
+    assert "dirty-tracking" in line
+
+
+@pytest.mark.parametrize("accel", [
+    "kvm,dirty-tracking=log,dirty-ring-size=4096",
+    "kvm,dirty-ring-size=4096,dirty-tracking=log"])
+def test_contradiction(ours: Qemu, accel: str) -> None:
+    """A ring size for the mechanism that has no rings."""
+    (line,) = refuse(start(ours, accel))
+    assert "dirty-ring-size" in line and "dirty-tracking" in line
+
+
+@pytest.mark.parametrize("accel", ["kvm", "kvm,dirty-tracking=ring"])
+def test_no_kvm(accel: str) -> None:
+    """A host without KVM; the options are not at fault there."""
+    ours = installed("ours")
+    if os.geteuid() != 0:
+        pytest.skip("only root can hide /dev/kvm from QEMU")
+    hide = "mount -t tmpfs none /dev && exec \"$@\""
+    lines = refuse(["unshare", "--mount", "sh", "-c", hide, "sh",
+                    *start(ours, accel)])
+    assert "KVM" in lines[0]

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""calc-dirty-rate and the dirty page limit of a vCPU."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+import pytest
+
+from .cases import RINGS, each_ring, migrate_identical
+from .guest import Writer
+from .vm import LOG, VM, Config, Mechanism, Qemu, pair
+
+TWO_CPUS = Writer(cpus=2)
+MEASURE_TIMEOUT = 60.0
+
+# A limit takes effect step by step, one step each second.
+LIMIT_TIMEOUT = 90.0
+LIMIT_MB = 8
+
+
+def measure(vm: VM, mode: str) -> dict[str, Any]:
+    """Return the answer of query-dirty-rate after a measurement."""
+    vm.qmp("calc-dirty-rate", calc_time=1, mode=mode)
+    deadline = time.monotonic() + MEASURE_TIMEOUT
+    while time.monotonic() < deadline:
+        answer: dict[str, Any] = vm.qmp("query-dirty-rate")
+        if answer["status"] == "measured":
+            return answer
+        time.sleep(0.1)
+    pytest.fail(f"no dirty rate within {MEASURE_TIMEOUT:.0f} s")
+
+
+@pytest.mark.parametrize(
+    "mechanism,mode",
+    [(LOG, "page-sampling"), (LOG, "dirty-bitmap"),
+     (RINGS[1], "page-sampling"),
+     *((ring, "dirty-ring") for ring in RINGS)], ids=str)
+def test_dirty_rate(ours: Qemu, mechanism: Mechanism, mode: str) -> None:
+    """A rate is measured, of each vCPU too where the rings tell it."""
+    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        answer = measure(src, mode)
+        assert answer["dirty-rate"] > 0
+        if mode == "dirty-ring":
+            assert [vcpu["id"] for vcpu in answer["vcpu-dirty-rate"]] == [0, 1]
+            assert all(vcpu["dirty-rate"] > 0
+                       for vcpu in answer["vcpu-dirty-rate"])
+        migrate_identical(src, dst)
+
+
+def wait_rates(vm: VM, what: str,
+               done: Callable[[list[float]], bool]) -> list[float]:
+    """Wait until the write rates are DONE."""
+    deadline = time.monotonic() + LIMIT_TIMEOUT
+    while True:
+        rates = vm.rates(2.0)
+        if done(rates):
+            return rates
+        if time.monotonic() > deadline:
+            pytest.fail(f"the limit was not {what} within "
+                        f"{LIMIT_TIMEOUT:.0f} s: {rates} writes per second")
+
+
+@each_ring
+def test_dirty_limit(ours: Qemu, mechanism: Mechanism) -> None:
+    """A limit slows the guest down, and it speeds up again without."""
+    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        before = sum(src.rates(2.0))
+        src.qmp("set-vcpu-dirty-limit", dirty_rate=LIMIT_MB)
+        wait_rates(src, "obeyed", lambda rates: sum(rates) < before / 2)
+        src.qmp("cancel-vcpu-dirty-limit")
+        wait_rates(src, "lifted", lambda rates: sum(rates) > before / 2)
+        migrate_identical(src, dst)

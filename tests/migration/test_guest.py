@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tests' own tools: the writer guest, and the comparison of memory."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .compare import differing_pages
+from .conftest import installed
+from .guest import PAGE, PATTERNS, Writer
+from .migrate import Options, migrate
+from .vm import BOOT_TIMEOUT, VM, Config, pair
+
+
+@pytest.mark.parametrize("machine,cpus,pattern", [
+    ("pc", 1, "sequential"), ("pc", 4, "random"), ("q35", 2, "hot-spot")])
+def test_writes_without_kvm(machine: str, cpus: int, pattern: str) -> None:
+    """Every vCPU gets to write, and does so again after a reset."""
+    stock = installed("stock")
+    writer = Writer(mib=16, cpus=cpus, pattern=PATTERNS[pattern])
+    with VM("guest", Config(stock, "tcg", machine=machine,
+                            writer=writer)) as vm:
+        vm.wait_writing()
+        vm.qmp("system_reset")
+        wait_starts(vm, 2)
+        vm.wait_writing()
+
+
+def wait_starts(vm: VM, starts: int) -> None:
+    """Wait until the guest has started STARTS times."""
+    deadline = time.monotonic() + BOOT_TIMEOUT
+    while vm.serial().count("writer ready") < starts:
+        vm.check()
+        assert time.monotonic() < deadline, (
+            f"the guest did not start again within {BOOT_TIMEOUT:.0f} s")
+        time.sleep(0.05)
+
+
+def test_comparison_sees_one_byte() -> None:
+    """A page that differs in its last byte is found, and no other."""
+    stock = installed("stock")
+    config = Config(stock, "tcg", writer=Writer(mib=16), shared_ram=True)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate(src, dst, Options())
+        assert not differing_pages(src, dst)
+        with open(dst.dir / "ram", "r+b") as ram:
+            ram.seek(0x1234 * PAGE + PAGE - 1)
+            ram.write(b"\x5a")
+        assert differing_pages(src, dst) == [0x1234]

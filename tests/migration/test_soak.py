@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Twenty migrations of twenty; run with -m soak."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cases import each_ring, migrate_identical
+from .guest import PATTERNS, Writer
+from .vm import Config, Mechanism, Qemu, pair
+
+RUNS = 20
+CPUS = (1, 2, 4)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("run", range(RUNS))
+@each_ring
+def test_soak(ours: Qemu, mechanism: Mechanism, run: int) -> None:
+    """Every single migration is identical, whatever guest it was."""
+    patterns = list(PATTERNS.values())
+    writer = Writer(pattern=patterns[run % len(patterns)],
+                    cpus=CPUS[run // len(patterns) % len(CPUS)])
+    with pair(Config(ours, ours.accel(mechanism), writer=writer)) \
+            as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Migration to and from the distribution's QEMU."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cases import HELD, migrate_identical
+from .guest import Writer
+from .vm import LOG, Config, Mechanism, Qemu, pair
+
+WRITER = Writer(cpus=2)
+
+each_case = pytest.mark.parametrize("mechanism,machine", [
+    (LOG, "pc"), (LOG, "q35"), (Mechanism(4096), "pc")], ids=str)
+
+
+@each_case
+def test_to_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
+                  machine: str) -> None:
+    """The distribution's QEMU takes over a guest of ours."""
+    config = Config(ours, ours.accel(mechanism), machine, writer=WRITER)
+    peer = Config(stock, stock.accel(LOG), machine, writer=WRITER)
+    with pair(config, peer) as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst, HELD)
+
+
+@each_case
+def test_from_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
+                    machine: str) -> None:
+    """Ours takes over a guest of the distribution's QEMU."""
+    config = Config(stock, stock.accel(LOG), machine, writer=WRITER)
+    peer = Config(ours, ours.accel(mechanism), machine, writer=WRITER)
+    with pair(config, peer) as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst, HELD)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""query-dirty-tracking and "info dirty-tracking"."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .cases import each_mechanism, migrate_identical
+from .guest import Writer
+from .vm import VM, Config, Mechanism, Qemu, pair
+
+# What each member must do while a writing guest is migrated.
+FIXED, STATE, GROWS, TOTAL = "fixed", "state", "grows", "total"
+LOG_MEMBERS = {
+    "mechanism": FIXED,
+    "reason": FIXED,
+    "ring-size": FIXED,
+    "logged-slots": STATE,
+    "pages": GROWS,
+    "harvests": GROWS,
+    "harvest-time": GROWS,
+    "rearm-time": GROWS,
+    "publish-time": GROWS,
+    "bql-hold-time": GROWS,
+    "ring-full-exits": TOTAL,
+    "ring-full-time": TOTAL,
+    "overflows": TOTAL,
+    "reaps": TOTAL,
+    "reap-interval": STATE,
+}
+RING_MEMBERS = {**LOG_MEMBERS, "reaps": GROWS}
+
+# Member, what HMP calls it, and whether HMP prints it without rings too.
+HMP_LINES = (
+    ("mechanism", r"mechanism: (\w+) \(", True),
+    ("reason", r"mechanism: \w+ \((.*)\)", True),
+    ("logged-slots", r"logged slots: (\d+)", True),
+    ("pages", r"pages: (\d+) in ", True),
+    ("harvests", r"pages: \d+ in (\d+) harvests", True),
+    ("harvest-time", r"harvest time: ([\d.]+) ms", True),
+    ("rearm-time", r"re-arm time: ([\d.]+) ms", True),
+    ("publish-time", r"publish time: ([\d.]+) ms", True),
+    ("bql-hold-time", r"BQL hold time of syncs: ([\d.]+) ms", True),
+    ("ring-size", r"ring size: (\d+) entries per vCPU", False),
+    ("ring-full-exits", r"ring-full exits: (\d+)", False),
+    ("ring-full-time", r"vCPU time lost to full rings: ([\d.]+) ms", False),
+    ("overflows", r"overflows: (\d+)", False),
+    ("reaps", r"reaps: (\d+)", False),
+    ("reap-interval", r"reap interval: ([\d.]+) ms", False),
+)
+
+# The reaper may look once more between the two queries.
+UNSTEADY = ("reaps", "harvest-time", "reap-interval", "rearm-time",
+            "publish-time")
+
+
+def query(vm: VM) -> dict[str, Any]:
+    """Return the answer of query-dirty-tracking."""
+    answer: dict[str, Any] = vm.qmp("query-dirty-tracking")
+    return answer
+
+
+def assert_grown(members: dict[str, str], before: dict[str, Any],
+                 after: dict[str, Any]) -> None:
+    """Fail unless each member did what its kind says."""
+    assert set(before) == set(after) == set(members)
+    for name, kind in members.items():
+        if kind == FIXED:
+            assert after[name] == before[name], name
+        elif kind == GROWS:
+            assert after[name] > before[name], name
+        elif kind == TOTAL:
+            assert after[name] >= before[name], name
+
+
+def shown(value: Any, text: str) -> bool:
+    """Whether TEXT is how HMP prints VALUE; times are in milliseconds."""
+    if isinstance(value, str):
+        return text == value
+    number = value // 1000 / 1000 if "." in text else value
+    return bool(float(text) == number)
+
+
+def assert_hmp(vm: VM, rings: bool) -> None:
+    """Fail unless HMP prints what QMP answers."""
+    answer = query(vm)
+    text = vm.hmp("info dirty-tracking")
+    for name, pattern, always in HMP_LINES:
+        match = re.search(pattern, text, re.MULTILINE)
+        assert (match is not None) == (always or rings), (name, text)
+        if match and name not in UNSTEADY:
+            assert shown(answer[name], match[1]), (name, answer, text)
+
+
+@each_mechanism
+def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
+    """The figures name the mechanism and grow with its work."""
+    config = Config(ours, ours.accel(mechanism), writer=Writer(cpus=2))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        before = query(src)
+        assert before["mechanism"] == ("ring" if mechanism.ring else "log")
+        assert before["reason"]
+        assert before["ring-size"] == (mechanism.ring or 0)
+        logged: list[int] = []
+        migrate_identical(
+            src, dst, held=lambda: logged.append(query(src)["logged-slots"]))
+        assert logged[0] > before["logged-slots"]
+        after = query(src)
+        assert_grown(RING_MEMBERS if mechanism.ring else LOG_MEMBERS,
+                     before, after)
+        assert_hmp(src, rings=bool(mechanism.ring))
+
+
+def test_default_is_told(ours: Qemu) -> None:
+    """Without options the answer says what was chosen and why."""
+    with VM("guest", Config(ours, "kvm")) as vm:
+        answer = query(vm)
+        assert answer["mechanism"] in ("log", "ring")
+        assert answer["reason"]
+    with VM("guest", Config(ours, "kvm,dirty-ring-size=4096")) as vm:
+        assert query(vm)["mechanism"] == "ring"
+        assert query(vm)["ring-size"] == 4096
+        assert "dirty-ring-size" in query(vm)["reason"]
+
+
+def test_without_kvm(ours: Qemu) -> None:
+    """A guest that does not run under KVM has nothing to tell."""
+    with VM("guest", Config(ours, "tcg")) as vm:
+        assert "KVM" in vm.hmp("info dirty-tracking")

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A QEMU process that runs the writer guest."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Iterator, Optional, Sequence
+
+from .guest import CPU_PAGES, MIB, PAGE, ROOT, Writer, unpack_counters
+from .qmp import Monitor, MonitorLost
+
+STOCK = Path("/usr/bin/qemu-system-x86_64")
+OURS = ROOT / "build" / "qemu" / "qemu-system-x86_64"
+
+BOOT_TIMEOUT = 90.0
+
+# SeaBIOS sets up a paravirtual clock if it finds one, and the kernel of the
+# destination then writes into guest memory even before the guest runs.
+CPU_MODEL = "qemu64,kvmclock=off"
+
+
+class VMError(Exception):
+    """A QEMU that did not do what it was started for."""
+
+
+def scratch() -> Path:
+    """Make a directory for one VM, in memory where there is such a place."""
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return Path(tempfile.mkdtemp(prefix="dirty-", dir=parent))
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """How a QEMU is told to track dirty pages; no ring means the log."""
+
+    ring: Optional[int] = None
+
+    def __str__(self) -> str:
+        return f"ring {self.ring}" if self.ring else "log"
+
+
+LOG = Mechanism()
+
+
+@dataclass(frozen=True)
+class Qemu:
+    """A QEMU binary, and whether it knows the dirty-tracking option."""
+
+    name: str
+    path: Path
+    patched: bool
+
+    def accel(self, mechanism: Mechanism) -> str:
+        """Return the value of -accel that selects MECHANISM."""
+        if not mechanism.ring:
+            return "kvm,dirty-tracking=log" if self.patched else "kvm"
+        tracking = "dirty-tracking=ring," if self.patched else ""
+        return f"kvm,{tracking}dirty-ring-size={mechanism.ring}"
+
+
+@functools.lru_cache(maxsize=None)
+def qemu(name: str) -> Qemu:
+    """Return the binary called NAME: "ours" or "stock"."""
+    path = STOCK if name == "stock" else Path(os.environ.get("QEMU", OURS))
+    if not os.access(path, os.X_OK):
+        return Qemu(name, path, name == "ours")
+    return Qemu(name, path, _has_dirty_tracking(path))
+
+
+def _has_dirty_tracking(path: Path) -> bool:
+    config = Config(Qemu(path.name, path, False), accel="tcg", machine="none",
+                    boot=False)
+    with VM("probe", config) as vm:
+        properties = vm.qmp("qom-list-properties", typename="kvm-accel")
+    return any(item["name"] == "dirty-tracking" for item in properties)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A VM as it is started; two VMs to migrate between have the same.
+
+    In EXTRA, "{dir}" stands for the directory of the VM's files.
+    """
+
+    qemu: Qemu
+    accel: str
+    machine: str = "pc"
+    mib: int = 128
+    writer: Writer = Writer()
+    smp: str = ""
+    shared_ram: bool = False
+    boot: bool = True
+    disk: Optional[Path] = None
+    extra: tuple[str, ...] = field(default=())
+
+
+class VM:
+    """One QEMU process; leaving the context ends it and all it made."""
+
+    def __init__(self, name: str, config: Config,
+                 incoming: bool = False, paused: bool = False) -> None:
+        self.name = name
+        self.config = config
+        self.dir = scratch()
+        self._incoming = incoming
+        self._paused = paused or incoming
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._monitor = Monitor(name, self.dir / "qmp")
+        self._ram: Optional[mmap.mmap] = None
+
+    def __enter__(self) -> VM:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        if self.config.boot and self.config.disk is None:
+            (self.dir / "disk.img").write_bytes(self.config.writer.image())
+        with open(self.dir / "stderr", "wb") as stderr:
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL,
+                stdout=stderr, stderr=stderr)
+        self._monitor.connect(BOOT_TIMEOUT, self.check)
+
+    def _command(self) -> list[str]:
+        config = self.config
+        command = [
+            str(config.qemu.path), "-name", self.name, "-nodefaults",
+            "-no-user-config", "-display", "none", "-accel", config.accel,
+            "-machine", config.machine,
+            "-qmp", f"unix:{self.dir / 'qmp'},server=on,wait=off"]
+        if config.boot:
+            command += self._hardware()
+        if self._incoming:
+            command += ["-incoming", "defer"]
+        if self._paused:
+            command += ["-S"]
+        return command + [word.replace("{dir}", str(self.dir))
+                          for word in config.extra]
+
+    def _hardware(self) -> list[str]:
+        config = self.config
+        hardware = ["-m", f"{config.mib}M", "-cpu", CPU_MODEL,
+                    "-smp", config.smp or str(config.writer.cpus),
+                    "-serial", f"file:{self.dir / 'serial'}"]
+        if config.disk is None:
+            hardware += ["-drive",
+                         f"file={self.dir / 'disk.img'},format=raw"]
+        else:
+            hardware += ["-drive", f"file={config.disk},format=qcow2"]
+        if config.shared_ram:
+            hardware += [
+                "-object", f"memory-backend-file,id=ram,size={config.mib}M,"
+                f"mem-path={self.dir / 'ram'},share=on",
+                "-machine", "memory-backend=ram"]
+        return hardware
+
+    def check(self) -> None:
+        """Raise if the process has ended."""
+        if self._process is None:
+            raise VMError(f"{self.name}: QEMU is not started.")
+        code = self._process.poll()
+        if code is not None:
+            raise VMError(f"{self.name}: QEMU ended with status {code}: "
+                          f"{self.errors() or 'no message'}")
+
+    def _wait_end(self, timeout: float) -> None:
+        try:
+            if self._process is not None:
+                self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pass
+
+    def messages(self) -> str:
+        """Return what QEMU has written on its standard error."""
+        log = self.dir / "stderr"
+        return log.read_text(errors="replace").strip() if log.exists() else ""
+
+    def errors(self) -> str:
+        """Return the messages without those that only warn."""
+        return " / ".join(line for line in self.messages().splitlines()
+                          if "warning: " not in line)
+
+    @property
+    def pid(self) -> int:
+        """The process id of QEMU."""
+        if self._process is None:
+            raise VMError(f"{self.name}: QEMU is not started.")
+        return self._process.pid
+
+    @property
+    def monitor(self) -> Monitor:
+        """The QMP connection, for commands that are not waited for."""
+        return self._monitor
+
+    def qmp(self, command: str, **arguments: Any) -> Any:
+        """Run a QMP command; an underscore stands for a dash in names."""
+        try:
+            return self._monitor.execute(command, **arguments)
+        except MonitorLost:
+            # Its end is the cause and says more than the lost connection.
+            self._wait_end(5.0)
+            self.check()
+            raise
+
+    def hmp(self, line: str) -> str:
+        """Run a command of the human monitor."""
+        return str(self.qmp("human-monitor-command", command_line=line))
+
+    def read_memory(self, address: int, size: int) -> bytes:
+        """Return guest physical memory."""
+        if self.config.shared_ram:
+            return self._mapped()[address:address + size]
+        path = self.dir / "memory"
+        self.save_memory(address, size, path)
+        try:
+            return path.read_bytes()
+        finally:
+            path.unlink()
+
+    def _mapped(self) -> mmap.mmap:
+        if self._ram is None:
+            with open(self.dir / "ram", "rb") as ram:
+                self._ram = mmap.mmap(ram.fileno(), 0, prot=mmap.PROT_READ)
+        return self._ram
+
+    def save_memory(self, address: int, size: int, path: Path) -> None:
+        """Write guest physical memory to the file PATH."""
+        self.qmp("pmemsave", val=address, size=size, filename=str(path))
+
+    def counters(self) -> list[int]:
+        """Return how many page writes each vCPU has made."""
+        cpus = self.config.writer.cpus
+        return unpack_counters(
+            self.read_memory(CPU_PAGES, PAGE * cpus), cpus)
+
+    def rates(self, seconds: float) -> list[float]:
+        """Return the page writes per second of each vCPU, measured now."""
+        begin, first = time.monotonic(), self.counters()
+        time.sleep(seconds)
+        end, last = time.monotonic(), self.counters()
+        return [(b - a) / (end - begin) for a, b in zip(first, last)]
+
+    def wait_writing(self, cpus: Sequence[int] = (), passes: int = 1) -> None:
+        """Wait until each of CPUS has written its share PASSES times."""
+        config = self.config.writer
+        chosen = cpus or range(config.cpus)
+        share = config.mib * MIB // PAGE // config.cpus * passes
+        deadline = time.monotonic() + BOOT_TIMEOUT
+        while True:
+            self.check()
+            counters = self.counters()
+            if all(counters[cpu] >= share for cpu in chosen):
+                return
+            if time.monotonic() > deadline:
+                raise VMError(f"{self.name}: the guest did not get going "
+                              f"within {BOOT_TIMEOUT:.0f} s: {counters}.")
+            time.sleep(0.05)
+
+    def serial(self) -> str:
+        """Return what the guest has printed."""
+        log = self.dir / "serial"
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def stop(self) -> None:
+        """End QEMU and remove its files."""
+        self._monitor.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._ram is not None:
+            self._ram.close()
+            self._ram = None
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def wait_exit(self, timeout: float) -> int:
+        """Wait until QEMU ends by itself and return its status."""
+        if self._process is None:
+            raise VMError(f"{self.name}: QEMU is not started.")
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise VMError(f"{self.name}: QEMU did not end within "
+                          f"{timeout:.0f} s.") from error
+
+
+@contextlib.contextmanager
+def pair(config: Config,
+         peer: Optional[Config] = None) -> Iterator[tuple[VM, VM]]:
+    """Start a VM, and one that waits to take over and then stays paused."""
+    with VM("src", config) as src, \
+            VM("dst", peer or config, incoming=True) as dst:
+        yield src, dst
