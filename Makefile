@@ -3,6 +3,7 @@
 # make          build the engine, its tests and QEMU
 # make demo     install what is missing, build, and show a migration
 # make check    install what is missing, build, and run every test
+# make soak     twenty migrations for each ring size
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 
@@ -26,6 +27,10 @@ demo: deps
 check: deps
 	@scripts/check
 
+soak: deps
+	@scripts/make-qemu
+	@build/venv/bin/python -m pytest tests/migration -m soak -v -p no:cacheprovider
+
 install:
 	@scripts/deps --check
 	@scripts/make-qemu --all
@@ -34,5 +39,5 @@ install:
 clean:
 	rm -rf build
 
-.PHONY: all deps demo check install clean
+.PHONY: all deps demo check soak install clean
 .NOTPARALLEL:
