@@ -200,7 +200,8 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
  * kvmd_vcpu_add:
  * Track the vCPU behind @fd (borrowed, open until kvmd_vcpu_remove()), which
  * was created with the id @id.  A vCPU that was removed may come back with
- * the same id and the same KVM vCPU, as VMMs do that park unplugged vCPUs.
+ * the same id and the same KVM vCPU, as VMMs do that park unplugged vCPUs; its
+ * ring stays mapped until kvmd_free().
  * @vcpu is given to collected().
  * Returns: a handle owned by @kvmd; NULL with @error set.
  */
@@ -210,7 +211,7 @@ KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
 /*
  * kvmd_vcpu_remove:
  * Publish what is left in the ring of @vcpu, which is outside KVM_RUN for
- * good, and let go of it.
+ * good, and forget the VMM's handle of it.
  */
 void kvmd_vcpu_remove(KvmDirtyVcpu *vcpu);
 
