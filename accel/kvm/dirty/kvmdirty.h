@@ -161,7 +161,8 @@ bool kvmd_clears(const KvmDirty *kvmd);
  *  - a slot that goes away (memory_size 0) has its pages harvested and
  *    published first; with rings the entries that name it are also taken
  *    after it went and before its id can be used again, so that no write is
- *    lost and none is put down to its successor (I7);
+ *    lost (but one that the CPU itself still buffers, with PML) and none is
+ *    put down to its successor (I7);
  *  - re-arming everything after a ring overflow toggles
  *    KVM_MEM_LOG_DIRTY_PAGES, and must not race with the caller doing so.
  * @tag is the caller's name for the slot's first page, given to publish(); it

@@ -72,8 +72,6 @@ static void sleep_until_due(KvmDirty *kvmd)
 void kvmd_reaper_run(KvmDirty *kvmd)
 {
     g_mutex_lock(&kvmd->lock);
-    kvmd->reaper_interval = INTERVAL_MAX;
-    kvmd->reaper_last = g_get_monotonic_time();
     while (kvmd->ring_size && !kvmd->reaper_stop) {
         sleep_until_due(kvmd);
         if (kvmd->reaper_stop) {

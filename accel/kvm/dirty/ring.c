@@ -62,9 +62,12 @@
 #define BATCH_FRACTION 4
 
 /*
- * A soft limit is at least this part of the size: KVM keeps 64 entries and
- * the CPU's own log (512 with PML) in reserve, and wants 1,024 in all then.
+ * Entries that KVM keeps in reserve behind the soft limit, at most: 64 and
+ * what the CPU logs by itself (512 with PML).
  */
+#define RESERVE_MAX (64 + 512)
+
+/* KVM refuses one page of entries (256) with PML, and less without. */
 #define SOFT_LIMIT_FRACTION 4
 
 /*
@@ -397,6 +400,13 @@ double kvmd_ring_take_fill(KvmDirty *kvmd)
     return (double)most / kvmd->ring_size;
 }
 
+/* No ring of @size entries has a soft limit below this. */
+static uint32_t soft_limit_min(uint32_t size)
+{
+    return MAX(size / SOFT_LIMIT_FRACTION,
+               size - MIN(size, RESERVE_MAX));
+}
+
 /*
  * The vCPU of @v left KVM with a full ring, and there was nothing to collect.
  * Once, that can be another thread's doing, which reaped it on its way here.
@@ -415,7 +425,7 @@ static void unstick(KvmDirty *kvmd, KvmDirtyVcpu *v)
         suspect(v);
         kvmd_overflow(kvmd);
     } else if (!kvmd->owing) {
-        pass_over(v, kvmd->ring_size / SOFT_LIMIT_FRACTION);
+        pass_over(v, soft_limit_min(kvmd->ring_size));
         reset_ring(v);
         kvmd->owing = v->fetch == v->reset ? NULL : v;
     }
