@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from .vm import Qemu, qemu
+from .vm import Qemu, kvm_usable, qemu
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config,
 
 def usable(name: str) -> Qemu:
     """Return a binary that can run guests under KVM, or skip the test."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+    if not kvm_usable():
         pytest.skip("/dev/kvm cannot be used on this host")
     return installed(name)
 

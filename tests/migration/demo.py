@@ -26,7 +26,7 @@ from migration.migrate import (  # noqa: E402
     MigrationError, Options, Result, finish, info, release, start, wait_rounds)
 from migration.qmp import QMPError  # noqa: E402
 from migration.vm import (  # noqa: E402
-    LOG, VM, Config, Mechanism, Qemu, VMError, pair, qemu)
+    LOG, VM, Config, Mechanism, Qemu, VMError, kvm_usable, pair, qemu)
 
 RUNS = (
     ("ours", LOG), ("ours", Mechanism(1024)), ("ours", Mechanism(4096)),
@@ -165,7 +165,7 @@ def conclusion(ours: Sequence[Row], stock: Sequence[Row]) -> str:
 
 def missing() -> Optional[str]:
     """Return why there can be no demo, if so."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+    if not kvm_usable():
         return "this host has no /dev/kvm that can be used, so there is " \
             "nothing to show."
     for name in ("ours", "stock"):

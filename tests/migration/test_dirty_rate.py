@@ -56,7 +56,7 @@ def wait_rates(vm: VM, what: str,
     """Wait until the write rates are DONE."""
     deadline = time.monotonic() + LIMIT_TIMEOUT
     while True:
-        rates = vm.rates(2.0)
+        rates = vm.rates(1.0)
         if done(rates):
             return rates
         if time.monotonic() > deadline:
@@ -70,7 +70,7 @@ def test_dirty_limit(ours: Qemu, mechanism: Mechanism) -> None:
     config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
     with pair(config) as (src, dst):
         src.wait_writing()
-        before = sum(src.rates(2.0))
+        before = sum(src.rates(1.0))
         src.qmp("set-vcpu-dirty-limit", dirty_rate=LIMIT_MB)
         wait_rates(src, "obeyed", lambda rates: sum(rates) < before / 2)
         src.qmp("cancel-vcpu-dirty-limit")

@@ -74,7 +74,8 @@ def assert_all_write(vm: VM, cores: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("mechanism,machine",
-                         zip(MECHANISMS, cycle(("pc", "q35"))), ids=str)
+                         list(zip(MECHANISMS, cycle(("pc", "q35")))),
+                         ids=str)
 def test_plug_and_unplug(ours: Qemu, mechanism: Mechanism,
                          machine: str) -> None:
     """vCPUs come and go, and the guest still arrives as it was."""

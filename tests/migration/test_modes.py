@@ -17,7 +17,7 @@ from .test_guest import wait_starts
 from .vm import VM, Config, Mechanism, Qemu, pair
 
 TWO_CPUS = Writer(cpus=2)
-RATE_TRIES = 8
+RATE_TRIES = 15
 
 
 @log_and_ring
@@ -53,7 +53,7 @@ def test_cancel_and_retry(ours: Qemu, mechanism: Mechanism) -> None:
     config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
     with VM("src", config) as src:
         src.wait_writing()
-        before = src.rates(2.0)
+        before = src.rates(1.0)
         with VM("dst", config, incoming=True) as dst:
             start(src, dst, HELD)
             wait_rounds(src, dst, 3, HELD)
@@ -70,7 +70,7 @@ def assert_pace(vm: VM, before: list[float]) -> None:
     """
     after: list[float] = []
     for _ in range(RATE_TRIES):
-        after = vm.rates(2.0)
+        after = vm.rates(1.0)
         if all(b > a / 2 for a, b in zip(before, after)):
             return
     pytest.fail(f"writes per second and vCPU fell from {before} to {after}")

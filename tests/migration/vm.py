@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import mmap
 import os
@@ -22,6 +23,9 @@ from .qmp import Monitor, MonitorLost
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = ROOT / "build" / "qemu" / "qemu-system-x86_64"
 
+KVM_GET_API_VERSION = 0xAE00
+KVM_API_VERSION = 12
+
 BOOT_TIMEOUT = 90.0
 
 # SeaBIOS sets up a paravirtual clock if it finds one, and the kernel of the
@@ -31,6 +35,15 @@ CPU_MODEL = "qemu64,kvmclock=off"
 
 class VMError(Exception):
     """A QEMU that did not do what it was started for."""
+
+
+def kvm_usable() -> bool:
+    """Whether /dev/kvm is there, may be used, and is KVM."""
+    try:
+        with open("/dev/kvm", "rb+", buffering=0) as kvm:
+            return fcntl.ioctl(kvm, KVM_GET_API_VERSION) == KVM_API_VERSION
+    except OSError:
+        return False
 
 
 def scratch() -> Path:

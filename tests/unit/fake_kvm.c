@@ -657,12 +657,24 @@ bool fake_page_writable(FakeKvm *k, uint32_t slot_id, uint64_t page)
     return writable;
 }
 
+static bool slot_is_logged(FakeKvm *k, uint32_t slot_id)
+{
+    FakeSlot *slot;
+    bool logged;
+
+    g_mutex_lock(&k->mmu_lock);
+    slot = slot_get(k, slot_id);
+    logged = slot && slot_logs(slot);
+    g_mutex_unlock(&k->mmu_lock);
+    return logged;
+}
+
 bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page)
 {
     FakeSlot *slot;
     bool in_log;
 
-    if (!fake_page_writable(k, slot_id, page)) {
+    if (!slot_is_logged(k, slot_id) || !fake_page_writable(k, slot_id, page)) {
         return true;
     }
     for (guint i = 0; i < k->vcpus->len && k->ring_size; i++) {

@@ -159,7 +159,8 @@ void fake_write(FakeVcpu *v, uint32_t slot_id, uint64_t page, uint64_t stamp);
 
 /*
  * Whether KVM will tell of the next write to the page: it is not writable,
- * or is in a ring or bitmap that was not harvested.
+ * or is in a ring or bitmap that was not harvested.  True also where the slot
+ * is not logged, and nobody asks.
  */
 bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page);
 bool fake_page_writable(FakeKvm *k, uint32_t slot_id, uint64_t page);

@@ -58,6 +58,9 @@ static void on_publish(void *opaque, uint64_t tag, uint64_t first,
     b = g_ptr_array_index(r->blocks, tag - 1);
     /* A page of a slot that is gone would go to whoever has its id. */
     g_assert_true(__atomic_load_n(&b->attached, __ATOMIC_RELAXED));
+    if (r->watch) {
+        r->watch(r);
+    }
     for (size_t w = 0; w < n; w++) {
         for (uint64_t mask = GUINT64_FROM_LE(words[w]); mask;
              mask &= mask - 1) {

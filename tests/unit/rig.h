@@ -30,7 +30,9 @@ typedef struct RigBlock {
     bool tracked;               /* and logged: shadow has to follow memory */
 } RigBlock;
 
-typedef struct Rig {
+typedef struct Rig Rig;
+
+struct Rig {
     FakeKvm *fake;
     KvmDirty *kvmd;
     bool clears;                /* kvmd_clears() */
@@ -49,9 +51,10 @@ typedef struct Rig {
     bool strict;                /* each page published is armed by now (I3) */
     bool exact;                 /* and was logged, as often as published */
     bool held;                  /* reaper_held() */
+    void (*watch)(Rig *r);      /* called by publish(), if set */
     GThread *reaper;
     GMutex copy_lock;
-} Rig;
+};
 
 /* An engine; the test fails if the host refuses. */
 Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config);

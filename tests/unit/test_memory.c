@@ -1,0 +1,156 @@
+/*
+ * The engine's own memory: none for what a reap finds.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A reap must not fail, nor make a host swap that is short of memory: however
+ * many pages it finds, it allocates no more than the rings themselves have.
+ */
+
+#include "rig.h"
+
+#include <malloc.h>
+
+#define MILLION 1000000
+
+/* glibc's own figures are those of a malloc that a sanitizer replaced. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const bool sanitized = true;
+#else
+static const bool sanitized;
+#endif
+
+static struct {
+    size_t before, most;
+    unsigned calls;
+} used;
+
+static size_t allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+static void look(Rig *r)
+{
+    (void)r;
+    if (used.calls++ % 256 == 0) {
+        used.most = MAX(used.most, allocated());
+    }
+}
+
+static size_t ring_bytes(uint32_t size, unsigned vcpus)
+{
+    return size * vcpus * sizeof(struct kvm_dirty_gfn);
+}
+
+/* The guest's million pages; what there is of memory by then does not count. */
+static Rig *rig_of(uint32_t size)
+{
+    Rig *r = rig_new_ring(size);
+
+    rig_add(r, 0, MILLION, true);
+    r->watch = look;
+    return r;
+}
+
+static bool skipped(void)
+{
+    if (sanitized) {
+        g_test_skip("a sanitizer replaces malloc, which then has no figures");
+    }
+    return sanitized;
+}
+
+static void start(void)
+{
+    used.calls = 0;
+    used.before = used.most = allocated();
+}
+
+static void check(Rig *r, size_t allowed)
+{
+    used.most = MAX(used.most, allocated());
+    g_assert_cmpuint(rig_published(r->blocks->pdata[0]), ==, MILLION);
+    g_assert_cmpuint(rig_overflows(r), ==, 0);
+    g_assert_cmpuint(used.calls, >, MILLION / 64);
+    g_test_message("%zu bytes at most, %zu allowed", used.most - used.before,
+                   allowed);
+    g_assert_cmpuint(used.most - used.before, <=, allowed);
+}
+
+/* All of them in the rings when they are reaped. */
+static void test_one_reap(void)
+{
+    enum { VCPUS = 20, PART = MILLION / VCPUS };
+    RigVcpu *vcpus[VCPUS];
+    Rig *r;
+
+    if (skipped()) {
+        return;
+    }
+    r = rig_of(65536);
+    for (int i = 0; i < VCPUS; i++) {
+        vcpus[i] = rig_vcpu(r, i);
+        rig_write_range(vcpus[i], 0, i * PART, PART);
+    }
+    start();
+    rig_sync(r);
+    check(r, ring_bytes(65536, VCPUS));
+    for (int i = 0; i < VCPUS; i++) {
+        rig_vcpu_free(vcpus[i]);
+    }
+    rig_free(r);
+}
+
+/* One small ring, filled a thousand times over. */
+static void test_many_reaps(void)
+{
+    RigVcpu *v;
+    Rig *r;
+
+    if (skipped()) {
+        return;
+    }
+    r = rig_of(1024);
+    v = rig_vcpu(r, 0);
+    start();
+    rig_write_range(v, 0, 0, MILLION);
+    rig_sync(r);
+    check(r, ring_bytes(1024, 1));
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
+/* What a vCPU costs, before it has written anything. */
+static void test_vcpu(void)
+{
+    enum { VCPUS = 64 };
+    RigVcpu *vcpus[VCPUS];
+    Rig *r;
+
+    if (skipped()) {
+        return;
+    }
+    r = rig_new_ring(1024);
+    start();
+    for (int i = 0; i < VCPUS; i++) {
+        vcpus[i] = rig_vcpu(r, i);
+    }
+    g_assert_cmpuint(allocated() - used.before, <=,
+                     ring_bytes(1024, VCPUS));
+    for (int i = 0; i < VCPUS; i++) {
+        rig_vcpu_free(vcpus[i]);
+    }
+    rig_free(r);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/memory/one-reap", test_one_reap);
+    g_test_add_func("/memory/many-reaps", test_many_reaps);
+    g_test_add_func("/memory/vcpu", test_vcpu);
+    return g_test_run();
+}

@@ -1,0 +1,339 @@
+/*
+ * Everything at once, on threads: vCPUs that write, the reaper, and a main
+ * thread that syncs and moves slots and vCPUs about.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * test_random.c has the interleavings; this is what ThreadSanitizer looks
+ * at.  The order of events differs from run to run, the oracle does not.
+ */
+
+#include "rig.h"
+
+#define VCPUS 3
+#define BLOCKS 4
+#define STEPS 400
+#define WRITES 20000            /* at least, by all vCPUs */
+#define BURST 40
+#define PATIENCE (60 * G_USEC_PER_SEC)
+
+typedef struct Kind {
+    bool ring;
+    uint32_t size;
+    unsigned unasked;           /* writes between two looks at the limit */
+    bool soft_limit_off;        /* KVM never asks a vCPU to leave */
+    int manual_caps;
+} Kind;
+
+typedef struct Cpu {
+    RigVcpu *vcpu;
+    GThread *thread;
+    GMutex lock;                /* held while it writes, or is kept from it */
+    GRand *rand;
+    uint64_t writes;
+    unsigned unasked;
+} Cpu;
+
+static struct {
+    const Kind *kind;
+    Rig *rig;
+    GRand *rand;
+    RigBlock *blocks[BLOCKS];
+    Cpu cpus[VCPUS];
+    int wanted;                 /* the main thread waits for vCPUs' locks */
+    bool stop;
+} w;
+
+/* Not a multiple of 64, but for one. */
+static const uint64_t block_pages[BLOCKS] = { 1500, 77, 640, 1 };
+
+static uint64_t any(GRand *rand, uint64_t n)
+{
+    return g_rand_int_range(rand, 0, n);
+}
+
+/* A vCPU's thread */
+
+static void write_one(Cpu *c)
+{
+    uint32_t slot_id = any(c->rand, 8) ? 0 : any(c->rand, BLOCKS);
+    uint64_t page = any(c->rand, block_pages[slot_id]);
+
+    if (c->unasked++ < w.kind->unasked) {
+        rig_force(c->vcpu, slot_id, page);
+    } else {
+        c->unasked = 0;
+        rig_write(c->vcpu, slot_id, page);
+    }
+    __atomic_add_fetch(&c->writes, 1, __ATOMIC_RELAXED);
+}
+
+static void *cpu_thread(void *opaque)
+{
+    Cpu *c = opaque;
+
+    while (!__atomic_load_n(&w.stop, __ATOMIC_RELAXED)) {
+        g_mutex_lock(&c->lock);
+        for (uint64_t n = c->vcpu->kvmd ? any(c->rand, BURST) : 0; n; n--) {
+            write_one(c);
+        }
+        g_mutex_unlock(&c->lock);
+        while (__atomic_load_n(&w.wanted, __ATOMIC_RELAXED)) {
+            g_usleep(20);
+        }
+    }
+    return NULL;
+}
+
+/* Between two of its writes, it stands still. */
+static void cpu_pause(Cpu *c)
+{
+    __atomic_add_fetch(&w.wanted, 1, __ATOMIC_RELAXED);
+    g_mutex_lock(&c->lock);
+}
+
+static void cpu_resume(Cpu *c)
+{
+    g_mutex_unlock(&c->lock);
+    __atomic_sub_fetch(&w.wanted, 1, __ATOMIC_RELAXED);
+}
+
+static void pause_all(void)
+{
+    for (int i = 0; i < VCPUS; i++) {
+        cpu_pause(&w.cpus[i]);
+    }
+}
+
+static void resume_all(void)
+{
+    for (int i = 0; i < VCPUS; i++) {
+        cpu_resume(&w.cpus[i]);
+    }
+}
+
+/* The main thread's steps */
+
+static void step_check(void)
+{
+    pause_all();
+    g_assert_cmpint(rig_sync(w.rig), ==, 0);
+    rig_check(w.rig);
+    resume_all();
+}
+
+static void step_sync(void)
+{
+    uint64_t n = any(w.rand, 5);
+
+    if (n < BLOCKS) {
+        g_assert_cmpint(kvmd_slot_sync(w.rig->kvmd, n), ==, 0);
+    } else {
+        g_assert_cmpint(rig_sync(w.rig), ==, 0);
+    }
+}
+
+static void step_log(void)
+{
+    uint32_t slot_id = any(w.rand, BLOCKS);
+    RigBlock *b = w.blocks[slot_id];
+
+    if (b->attached) {
+        rig_log(w.rig, slot_id, !b->tracked);
+    }
+}
+
+/*
+ * The id comes back with other memory behind it.  "log" cannot tell what was
+ * written between its last harvest and the removal: the guest stands still.
+ */
+static void step_slot(void)
+{
+    uint32_t slot_id = any(w.rand, BLOCKS);
+    RigBlock *b = w.blocks[slot_id];
+
+    if (!b->attached) {
+        rig_attach(w.rig, b, slot_id, any(w.rand, 4));
+    } else if (w.kind->ring) {
+        rig_remove(w.rig, slot_id);
+    } else {
+        pause_all();
+        rig_remove(w.rig, slot_id);
+        resume_all();
+    }
+}
+
+static void step_cpu(void)
+{
+    Cpu *c = &w.cpus[any(w.rand, VCPUS)];
+
+    cpu_pause(c);
+    if (c->vcpu->kvmd) {
+        rig_vcpu_remove(c->vcpu);
+    } else {
+        rig_vcpu_add(c->vcpu);
+    }
+    cpu_resume(c);
+}
+
+static void step_stats(void)
+{
+    KvmDirtyStats stats;
+
+    kvmd_stats(w.rig->kvmd, &stats);
+    g_assert_cmpuint(stats.logged_slots, <=, BLOCKS);
+    g_usleep(any(w.rand, 2000));
+}
+
+static void step(void)
+{
+    static void (*const steps[])(void) = {
+        step_sync, step_sync, step_sync, step_log, step_slot, step_cpu,
+        step_stats, step_stats, step_check,
+    };
+
+    steps[any(w.rand, G_N_ELEMENTS(steps))]();
+}
+
+static uint64_t writes(void)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < VCPUS; i++) {
+        n += __atomic_load_n(&w.cpus[i].writes, __ATOMIC_RELAXED);
+    }
+    return n;
+}
+
+static bool overflows(const Kind *kind)
+{
+    return kind->unasked || kind->soft_limit_off;
+}
+
+static void world_new(const Kind *kind)
+{
+    w.kind = kind;
+    w.rig = kind->ring ? rig_new_ring(kind->size) :
+        rig_new_log(kind->manual_caps);
+    w.rig->fake->soft_limit_off = kind->soft_limit_off;
+    /* For each page this searches all rings: not for large ones. */
+    w.rig->strict = kind->ring && kind->size < 1024 && !overflows(kind);
+    w.rig->chunk = 100;
+    w.rand = g_rand_new_with_seed(g_test_rand_int());
+    w.stop = false;
+    for (int i = 0; i < BLOCKS; i++) {
+        w.blocks[i] = rig_add(w.rig, i, block_pages[i], true);
+    }
+    for (int i = 0; i < VCPUS; i++) {
+        w.cpus[i].vcpu = rig_vcpu(w.rig, i);
+        w.cpus[i].rand = g_rand_new_with_seed(g_test_rand_int());
+        w.cpus[i].writes = w.cpus[i].unasked = 0;
+        g_mutex_init(&w.cpus[i].lock);
+    }
+}
+
+static void threads_start(void)
+{
+    rig_reaper_start(w.rig);
+    for (int i = 0; i < VCPUS; i++) {
+        w.cpus[i].thread = g_thread_new("vcpu", cpu_thread, &w.cpus[i]);
+    }
+}
+
+static void threads_join(void)
+{
+    __atomic_store_n(&w.stop, true, __ATOMIC_RELAXED);
+    for (int i = 0; i < VCPUS; i++) {
+        g_thread_join(w.cpus[i].thread);
+    }
+    rig_reaper_stop(w.rig);
+}
+
+static void world_free(void)
+{
+    for (int i = 0; i < VCPUS; i++) {
+        rig_vcpu_free(w.cpus[i].vcpu);
+        g_rand_free(w.cpus[i].rand);
+        g_mutex_clear(&w.cpus[i].lock);
+    }
+    g_rand_free(w.rand);
+    rig_free(w.rig);
+}
+
+/* Whatever happened before: every vCPU can write, and nothing is lost. */
+static void end(void)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        if (!w.blocks[i]->attached) {
+            rig_attach(w.rig, w.blocks[i], i, true);
+        } else if (!w.blocks[i]->tracked) {
+            rig_log(w.rig, i, true);
+        }
+    }
+    for (int i = 0; i < VCPUS; i++) {
+        if (!w.cpus[i].vcpu->kvmd) {
+            rig_vcpu_add(w.cpus[i].vcpu);
+        }
+        rig_write_range(w.cpus[i].vcpu, 0, 0, block_pages[0]);
+        rig_sync(w.rig);
+        rig_check(w.rig);
+    }
+}
+
+static uint64_t lost(void)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < VCPUS; i++) {
+        n += w.cpus[i].vcpu->fake->lost;
+    }
+    return n;
+}
+
+static void test_kind(const void *data)
+{
+    const Kind *kind = data;
+    gint64 begin = g_get_monotonic_time();
+
+    world_new(kind);
+    threads_start();
+    for (int i = 0; i < STEPS || writes() < WRITES; i++) {
+        g_assert_cmpint(g_get_monotonic_time() - begin, <, PATIENCE);
+        step();
+    }
+    threads_join();
+    rig_sync(w.rig);
+    rig_check(w.rig);
+    /* The kind of trouble that was wanted did come. */
+    g_assert_cmpint(lost() > 0, ==, overflows(kind));
+    if (lost()) {
+        g_assert_cmpuint(rig_overflows(w.rig), >, 0);
+    }
+    end();
+    world_free();
+}
+
+int main(int argc, char **argv)
+{
+    static const Kind small = { .ring = true, .size = 128 };
+    static const Kind large = { .ring = true, .size = 4096 };
+    static const Kind late = { .ring = true, .size = 128, .unasked = 200 };
+    static const Kind late_large = {
+        .ring = true, .size = 1024, .unasked = 1500
+    };
+    static const Kind never = {
+        .ring = true, .size = 128, .soft_limit_off = true
+    };
+    static const Kind log = { .manual_caps = 0 };
+    static const Kind log_manual = { .manual_caps = FAKE_MANUAL_CAPS };
+
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_data_func("/stress/ring-128", &small, test_kind);
+    g_test_add_data_func("/stress/ring-4096", &large, test_kind);
+    g_test_add_data_func("/stress/asked-late-128", &late, test_kind);
+    g_test_add_data_func("/stress/asked-late-1024", &late_large, test_kind);
+    g_test_add_data_func("/stress/never-asked-128", &never, test_kind);
+    g_test_add_data_func("/stress/log", &log, test_kind);
+    g_test_add_data_func("/stress/log-manual", &log_manual, test_kind);
+    return g_test_run();
+}
