@@ -212,6 +212,28 @@ static void test_clear_nothing(void)
     rig_free(r);
 }
 
+/*
+ * What an earlier log of the slot harvested is not this one's: clearing it
+ * would lose a page that nobody was told of.
+ */
+static void test_logged_again(void)
+{
+    Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
+    RigVcpu *v = rig_vcpu(r, 0);
+
+    rig_add(r, 0, PAGES, true);
+    kvmd_sync(r->kvmd);
+    rig_log(r, 0, false);
+    rig_log(r, 0, true);
+    rig_write_range(v, 0, 0, 20);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 0, PAGES), ==, 0);
+    g_assert_cmpuint(r->fake->clears, ==, 0);
+    rig_sync(r);
+    rig_check(r);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
 /* A harvest that fails: the error is returned, all pages are published. */
 static void test_get_fails(void)
 {
@@ -301,6 +323,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/clears-only-the-range",
                     test_clears_only_the_range);
     g_test_add_func("/log/clear-nothing", test_clear_nothing);
+    g_test_add_func("/log/logged-again", test_logged_again);
     g_test_add_func("/log/get-fails", test_get_fails);
     g_test_add_func("/log/clear-fails", test_clear_fails);
     g_test_add_func("/log/eintr", test_eintr);

@@ -324,13 +324,16 @@ static void test_overtaken_after_reset(void)
  */
 static void test_searched_while_filled(void)
 {
-    for (unsigned countdown = 0; countdown < 400; countdown++) {
+    for (unsigned countdown = 0; countdown < 800; countdown++) {
         Rig *r = rig_new_ring(256);
         RigVcpu *v = rig_vcpu(r, 0);
 
         rig_add(r, 0, PAGES, true);
         flood(v, 0, 256 + countdown % 3);
         rig_sync(r);
+        if (countdown % 2) {
+            rig_sync(r);        /* the ring is drained */
+        }
         memset(&racer, 0, sizeof(racer));
         racer.vcpu = v;
         racer.moment = IN_COLLECT;
@@ -346,6 +349,168 @@ static void test_searched_while_filled(void)
         rig_vcpu_free(v);
         rig_free(r);
     }
+}
+
+/*
+ * A vCPU is more than a lap ahead, and the reap has taken as many entries as
+ * it may.  The entry that would tell went with that reap, and in the next the
+ * vCPU fills one while KVM resets it: it is left free, and no page of it is
+ * known.  What a suspect ring has is an overflow, lap or no lap.
+ */
+static void test_ahead_by_a_lap(void)
+{
+    for (unsigned ahead = 1; ahead < 64; ahead++) {
+        Rig *r = rig_new_ring(256);
+        RigVcpu *v = rig_vcpu(r, 0);
+
+        rig_add(r, 0, PAGES, true);
+        flood(v, 0, 256);
+        memset(&racer, 0, sizeof(racer));
+        racer.vcpu = v;
+        racer.moment = IN_RESET;
+        racer.point = FAKE_RESET_END;
+        racer.entries = 256 + ahead;
+        racer.page = 1000;
+        r->fake->hook = race_in_kvm;
+        rig_sync(r);
+        g_assert_true(racer.done);
+        racer.done = false;
+        racer.point = FAKE_RESET_FLAGS;
+        racer.countdown = ahead;
+        racer.entries = 1;
+        racer.page = 4000;
+        rig_sync(r);
+        r->fake->hook = NULL;
+        g_assert_true(racer.done);
+        rig_sync(r);
+        rig_check(r);
+        settles(r, v);
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
+/*
+ * A drained ring is filled up to its last entry, which goes with the batch
+ * that could have told by it; and the vCPU fills the first one while KVM
+ * resets it, which leaves it free.
+ */
+static void test_drained_and_filled_to_the_end(void)
+{
+    for (unsigned left = 1; left <= 64; left++) {
+        Rig *r = rig_new_ring(256);
+        RigVcpu *v = rig_vcpu(r, 0);
+
+        rig_add(r, 0, PAGES, true);
+        flood(v, 0, 2 * 256 - left);
+        rig_sync(r);
+        rig_sync(r);
+        flood(v, 1000, left);
+        memset(&racer, 0, sizeof(racer));
+        racer.vcpu = v;
+        racer.moment = IN_RESET;
+        racer.point = FAKE_RESET_FLAGS;
+        racer.entries = 1;
+        racer.page = 4000;
+        r->fake->hook = race_in_kvm;
+        rig_sync(r);
+        r->fake->hook = NULL;
+        g_assert_true(racer.done);
+        rig_sync(r);
+        rig_check(r);
+        settles(r, v);
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
+/*
+ * Entries that are passed over once named pages of a larger slot.  KVM must
+ * not try and re-arm those together with a page of its successor, or that one
+ * stays writable.
+ */
+static void test_gap_names_no_page(void)
+{
+    for (uint64_t last = 100; last < 164; last++) {
+        Rig *r = rig_new_ring(256);
+        RigVcpu *v = rig_vcpu(r, 0);
+
+        rig_add(r, 0, PAGES, true);
+        flood(v, last + PAGES - 300, 300);
+        rig_sync(r);
+        rig_remove(r, 0);
+        rig_add(r, 0, 100, true);
+        r->fake->soft_limit_off = true;
+        for (int i = 0; i < 2; i++) {
+            rig_write(v, 0, 99);
+            rig_sync(r);
+            rig_check(r);
+        }
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
+/* A reset that fails as a vCPU is unstuck is owed like any other. */
+static void test_unstick_fails(void)
+{
+    Rig *r = rig_new_ring(256);
+    RigVcpu *other = rig_vcpu(r, 0), *v = rig_vcpu(r, 1);
+
+    rig_add(r, 0, PAGES, true);
+    flood(v, 0, 256 + 250);
+    rig_sync(r);
+    g_assert_false(fake_vcpu_enters(v->fake));
+    kvmd_vcpu_ring_full(v->kvmd);
+    fake_fail(r->fake, KVM_RESET_DIRTY_RINGS, EIO, 1);
+    kvmd_vcpu_ring_full(v->kvmd);
+    g_assert_cmpint(rig_warned(r, "KVM_RESET_DIRTY_RINGS"), ==, 1);
+    for (int i = 0; i < 5; i++) {
+        rig_write_range(other, 0, 3000 + i, 20);
+        rig_sync(r);
+        rig_check(r);
+    }
+    settles(r, v);
+    rig_vcpu_free(v);
+    rig_vcpu_free(other);
+    rig_free(r);
+}
+
+/* With PML a ring is full at less than half. */
+static void test_unstick_with_pml(void)
+{
+    FakeConfig fake = { FAKE_LINUX_6_1 };
+    KvmDirtyConfig config = { KVMD_RING, 1024 };
+
+    fake.reserve = 576;
+    for (uint64_t entries = 1024; entries < 3 * 1024; entries += 128) {
+        Rig *r = rig_new(&fake, &config);
+        RigVcpu *v = rig_vcpu(r, 0);
+
+        rig_add(r, 0, PAGES, true);
+        flood(v, 0, entries);
+        rig_sync(r);
+        rig_check(r);
+        settles(r, v);
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
+/* Of a slot of many pages all are published. */
+static void test_large_slot(void)
+{
+    Rig *r = rig_new_ring(256);
+    RigVcpu *v = rig_vcpu(r, 0);
+    RigBlock *b;
+
+    rig_add(r, 0, PAGES, true);
+    b = rig_add(r, 1, 70001, true);
+    flood(v, 0, 300);
+    rig_sync(r);
+    published_whole(r, b);
+    rig_vcpu_free(v);
+    rig_free(r);
 }
 
 /*
@@ -463,6 +628,13 @@ int main(int argc, char **argv)
                     test_overtaken_after_reset);
     g_test_add_func("/overflow/searched-while-filled",
                     test_searched_while_filled);
+    g_test_add_func("/overflow/ahead-by-a-lap", test_ahead_by_a_lap);
+    g_test_add_func("/overflow/drained-and-filled-to-the-end",
+                    test_drained_and_filled_to_the_end);
+    g_test_add_func("/overflow/gap-names-no-page", test_gap_names_no_page);
+    g_test_add_func("/overflow/unstick-fails", test_unstick_fails);
+    g_test_add_func("/overflow/unstick-with-pml", test_unstick_with_pml);
+    g_test_add_func("/overflow/large-slot", test_large_slot);
     g_test_add_func("/overflow/protect-fails", test_protect_fails);
     g_test_add_func("/overflow/relog-fails", test_relog_fails);
     g_test_add_func("/overflow/unlogged-stays-out", test_unlogged_stays_out);

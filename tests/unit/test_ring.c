@@ -339,6 +339,31 @@ static void test_reset_partial_drops(void)
     }
 }
 
+/*
+ * Work for the thread does the same, and nobody can block it: a count that is
+ * short tells.
+ */
+static void test_reset_partial_drops_by_work(void)
+{
+    for (int after = 1; after < 60; after++) {
+        Rig *r = rig_new_ring(SIZE);
+        RigVcpu *v = rig_vcpu(r, 0);
+
+        rig_add(r, 0, PAGES, true);
+        r->fake->reset_drops_group = r->fake->reset_stops_by_work = true;
+        r->fake->reset_stops_after = after;
+        rig_write_range(v, 0, 100, 60);
+        r->fake->reset_stops = 1;
+        rig_sync(r);
+        rig_check(r);
+        rig_write_range(v, 0, 100, 60);
+        rig_sync(r);
+        rig_check(r);
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
 /* Any other error: all pages are dirty, the operator is told once. */
 static void test_reset_eio(void)
 {
@@ -413,6 +438,54 @@ static void test_reset_fails_for_long(void)
     }
 }
 
+/*
+ * What a ring owes is settled before another is reset: KVM would count it
+ * with that one's.
+ */
+static void test_reset_eio_of_another(void)
+{
+    Rig *r = rig_new_ring(SIZE);
+    RigVcpu *v = rig_vcpu(r, 0), *w = rig_vcpu(r, 1);
+
+    rig_add(r, 0, PAGES, true);
+    rig_write_range(w, 0, 900, 30);
+    fake_fail(r->fake, KVM_RESET_DIRTY_RINGS, EIO, 1);
+    rig_sync(r);
+    rig_check(r);
+    rounds(r, v, 5, 20);
+    rig_vcpu_free(v);
+    rig_vcpu_free(w);
+    rig_free(r);
+}
+
+/*
+ * All of a full ring was collected when the reset failed.  Once it succeeds,
+ * nothing is left to collect, but the vCPU is not stuck.
+ */
+static void test_reset_fails_when_all_collected(void)
+{
+    FakeConfig fake = { FAKE_LINUX_6_1, .tiny_rings = true };
+    KvmDirtyConfig config = { KVMD_RING, SIZE };
+
+    fake.reserve = SIZE - SIZE / 4;
+    for (int exits = 1; exits < 6; exits++) {
+        Rig *r = rig_new(&fake, &config);
+        RigVcpu *v = rig_vcpu(r, 0);
+
+        rig_add(r, 0, PAGES, true);
+        rig_write_range(v, 0, 0, SIZE / 4 - 1);
+        rig_force(v, 0, PAGES - 1);
+        fake_fail(r->fake, KVM_RESET_DIRTY_RINGS, EIO, -1);
+        for (int i = 0; i < exits; i++) {
+            kvmd_vcpu_ring_full(v->kvmd);
+        }
+        fake_fail(r->fake, KVM_RESET_DIRTY_RINGS, EIO, 0);
+        rounds(r, v, 8, 60);
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
 /* vCPUs that come and go */
 
 /* What a vCPU leaves behind in its ring is published as it goes. */
@@ -479,6 +552,11 @@ int main(int argc, char **argv)
     g_test_add_func("/ring/reset-eio", test_reset_eio);
     g_test_add_func("/ring/reset-eio-then-partial",
                     test_reset_eio_then_partial);
+    g_test_add_func("/ring/reset-partial-drops-by-work",
+                    test_reset_partial_drops_by_work);
+    g_test_add_func("/ring/reset-eio-of-another", test_reset_eio_of_another);
     g_test_add_func("/ring/reset-fails-for-long", test_reset_fails_for_long);
+    g_test_add_func("/ring/reset-fails-when-all-collected",
+                    test_reset_fails_when_all_collected);
     return g_test_run();
 }

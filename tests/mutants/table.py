@@ -1,0 +1,642 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The mutants: the engine with one thing wrong, for each invariant.
+
+The texts are those of accel/kvm/dirty; where one of them changes, so does the
+mutant here.  The invariants are in docs/design.md.
+
+Left out, since no unit test can tell them from the engine, mostly because they
+are as good:
+
+- Acquire and release in ordering.h: x86 orders loads with loads and stores
+  with stores whatever they say.  ThreadSanitizer tells (test_stress.c).
+- An entry handed back before it is read: KVM takes it back only in a reset,
+  and the engine's lock keeps that off.
+- No reap before a slot goes, or only after it went: the one after KVM removed
+  it finds all the same entries.
+- A batch as long as the ring, or a ring that turns out suspect and is searched
+  by the next reap only: a false alarm, or a later one, loses no page.
+- settle() without a look at lapped(): reap_batch() has the same look after it.
+- "drained" although a reset is owed: all of the ring was searched in vain.
+- close_gap() in a ring that is not suspect: what made the gap in that very
+  batch is seen by lapped().
+- unstick() without full_fetch: what a ring gave since was reset, and a reset
+  that did anything clears full_in_vain.
+- reset_ring() that does not follow a reset which went further than fetch:
+  collect() has skipped what it could go on to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In file, old becomes new; one of the programs must then fail."""
+
+    invariant: str
+    name: str
+    file: str
+    tests: tuple[str, ...]  # programs, or program/test, to try in turn
+    old: str
+    new: str
+
+
+RING = ("ring", "overflow", "random")
+OVERFLOW = ("overflow", "ring", "random")
+SLOT = ("slot", "overflow", "random")
+LOG = ("log", "slot", "random")
+REAPER = ("reaper",)
+
+HARVEST = (
+    Mutant(
+        "I2",
+        "ring: re-arm before the harvest",
+        "ring.c",
+        RING,
+        """\
+    bool overflow = collect(v);
+
+    collected = kvmd_now();
+    if (!reset_ring(v) || lapped(v)) {
+""",
+        """\
+    bool whole = reset_ring(v);
+    bool overflow = collect(v);
+
+    collected = kvmd_now();
+    if (!whole || lapped(v)) {
+""",
+    ),
+    Mutant(
+        "I2",
+        "ring: the CPUs keep what they buffer",
+        "engine.c",
+        RING,
+        "        kvmd->vmm.kick(kvmd->opaque);\n",
+        "",
+    ),
+    Mutant(
+        "I2",
+        "ring: one batch is all that is harvested",
+        "ring.c",
+        RING,
+        "(v->n || (was_good && !good))",
+        "was_good && !good",
+    ),
+    Mutant(
+        "I2",
+        "ring: a word goes to the slot of the next",
+        "ring.c",
+        RING,
+        "if (word && (of != slot || page->offset - bit != first)) {",
+        "if (word && page->offset - bit != first) {",
+    ),
+    Mutant(
+        "I2",
+        "log: cleared without a harvest",
+        "log.c",
+        LOG,
+        "clear[i] = slot->harvested[w0 + i] &\n            word_mask(",
+        "clear[i] = word_mask(",
+    ),
+    Mutant(
+        "I2",
+        "log: harvested for ever",
+        "log.c",
+        LOG,
+        "        slot->harvested[w0 + i] &= ~clear[i];\n",
+        "",
+    ),
+    Mutant(
+        "I2",
+        "log: harvested by an earlier log of the slot",
+        "log.c",
+        LOG,
+        """\
+    slot->harvested = g_new0(uint64_t, \
+kvmd_words(kvmd_slot_pages(kvmd, slot)));
+}
+
+static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    g_clear_pointer(&slot->harvested, g_free);
+}
+""",
+        """\
+    if (!slot->harvested) {
+        slot->harvested =
+            g_new0(uint64_t, kvmd_words(kvmd_slot_pages(kvmd, slot)));
+    }
+}
+
+static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    (void)slot;
+}
+""",
+    ),
+    Mutant(
+        "I2",
+        "log: a harvest that failed is none",
+        "log.c",
+        LOG,
+        "        kvmd_publish_whole(kvmd, slot);\n",
+        "",
+    ),
+    Mutant(
+        "I2",
+        "log: cleared before the range",
+        "log.c",
+        LOG,
+        "    if (base < first) {\n",
+        "    if (false) {\n",
+    ),
+    Mutant(
+        "I2",
+        "log: cleared behind the range",
+        "log.c",
+        LOG,
+        "    if (base + KVMD_WORD_PAGES > first + pages) {\n",
+        "    if (false) {\n",
+    ),
+)
+
+PUBLISH = (
+    Mutant(
+        "I3",
+        "ring: published before the re-arm",
+        "ring.c",
+        RING,
+        """\
+    if (!reset_ring(v) || lapped(v)) {
+        overflow = true;
+        suspect(v);
+    }
+    armed = kvmd_now();
+    publish(kvmd, v);
+""",
+        """\
+    publish(kvmd, v);
+    if (!reset_ring(v) || lapped(v)) {
+        overflow = true;
+        suspect(v);
+    }
+    armed = kvmd_now();
+""",
+    ),
+    Mutant(
+        "I3",
+        "ring: a vCPU that comes to stop is published unarmed",
+        "ring.c",
+        RING,
+        "    if (v->gfns) {\n        kvmd_ring_reap(kvmd, v);\n    }\n",
+        "    if (v->gfns) {\n        collect(v);\n        publish(kvmd, v);\n"
+        "    }\n",
+    ),
+    Mutant(
+        "I3",
+        "overflow: published before the re-arm",
+        "overflow.c",
+        OVERFLOW,
+        "    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);\n",
+        "    kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);\n"
+        "    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);\n"
+        "    return;\n",
+    ),
+    Mutant(
+        "I3",
+        "log: a copy does not wait for the re-arm",
+        "engine.c",
+        LOG,
+        "    return kvmd->manual_protect;\n",
+        "    return false;\n",
+    ),
+    Mutant(
+        "I3",
+        "log: a re-arm that failed is taken for one",
+        "log.c",
+        LOG,
+        """\
+    kvmd->stats.rearm_ns += kvmd_now() - start;
+    if (ret < 0) {
+        return ret;
+    }
+""",
+        "    kvmd->stats.rearm_ns += kvmd_now() - start;\n",
+    ),
+)
+
+SLOTS = (
+    Mutant(
+        "I7",
+        "log: no harvest before the slot goes",
+        "slot.c",
+        SLOT,
+        "        kvmd->ops->sync_slot(kvmd, slot);\n",
+        "",
+    ),
+    Mutant(
+        "I7",
+        "ring: no reap after KVM removed the slot",
+        "slot.c",
+        SLOT,
+        "        slot->gone = true;\n        kvmd->ops->sync_all(kvmd);\n",
+        "        slot->gone = true;\n",
+    ),
+    Mutant(
+        "I7",
+        "ring: the slot is forgotten before the last reap",
+        "slot.c",
+        SLOT,
+        "        slot->gone = true;\n",
+        "        slot->gone = true;\n"
+        "        slot_put(kvmd, region->slot, NULL);\n",
+    ),
+    Mutant(
+        "I7",
+        "overflow: a slot that is gone comes back",
+        "overflow.c",
+        ("random/ring", *SLOT),
+        "    if (slot->gone) {\n        return 0;\n    }\n",
+        "",
+    ),
+    Mutant(
+        "I7",
+        "slot: forgotten although KVM kept it",
+        "slot.c",
+        SLOT,
+        """\
+    ret = region_set(kvmd, region);
+    if (ret < 0) {
+        return ret;
+    }
+    if (!kvmd->ops->sync_slot) {
+""",
+        """\
+    ret = region_set(kvmd, region);
+    if (!kvmd->ops->sync_slot) {
+""",
+    ),
+    Mutant(
+        "I7",
+        "slot: published at its last tag",
+        "slot.c",
+        SLOT,
+        "    slot->tag = tag;\n",
+        "    slot->tag = tag ? tag - 1 : 0;\n",
+    ),
+)
+
+SEEN = (
+    Mutant(
+        "I8",
+        "no overflow is seen",
+        "ring.c",
+        OVERFLOW,
+        """\
+    return v->fetch - v->batch_reset == size ||
+           is_dirty(v, v->batch_reset + size - 1);
+""",
+        "    return false;\n",
+    ),
+    Mutant(
+        "I8",
+        "a filled last entry is not seen",
+        "ring.c",
+        OVERFLOW,
+        " ||\n           is_dirty(v, v->batch_reset + size - 1);\n",
+        ";\n",
+    ),
+    Mutant(
+        "I8",
+        "a collected last entry is not seen",
+        "ring.c",
+        ("overflow/drained-and-filled-to-the-end", *OVERFLOW),
+        "    return v->fetch - v->batch_reset == size ||\n           is_dirty",
+        "    return is_dirty",
+    ),
+    Mutant(
+        "I8",
+        "the last look is at the last entry but one",
+        "ring.c",
+        OVERFLOW,
+        "is_dirty(v, v->batch_reset + size - 1)",
+        "is_dirty(v, v->batch_reset + size - 2)",
+    ),
+    Mutant(
+        "I8",
+        "the last look is at the entry of this batch",
+        "ring.c",
+        OVERFLOW,
+        "is_dirty(v, v->batch_reset + size - 1)",
+        "is_dirty(v, v->reset + size - 1)",
+    ),
+    Mutant(
+        "I8",
+        "the last look comes before the reset",
+        "ring.c",
+        ("overflow/overtaken-in-reset-flags", *OVERFLOW),
+        """\
+    collected = kvmd_now();
+    if (!reset_ring(v) || lapped(v)) {
+""",
+        """\
+    bool lap = lapped(v);
+
+    collected = kvmd_now();
+    if (!reset_ring(v) || lap) {
+""",
+    ),
+    Mutant(
+        "I8",
+        "a short reset is none",
+        "ring.c",
+        RING,
+        "    return whole;\n",
+        "    return true;\n",
+    ),
+    Mutant(
+        "I8",
+        "a failed reset is none",
+        "ring.c",
+        RING,
+        "            warn_of_reset(v->kvmd, -ret);\n"
+        "            return false;\n",
+        "            warn_of_reset(v->kvmd, -ret);\n"
+        "            return true;\n",
+    ),
+    Mutant(
+        "I8",
+        "an entry names a page past the end of its slot",
+        "ring.c",
+        ("random/overflow", *OVERFLOW),
+        "if (!of || page->offset >= kvmd_slot_pages(kvmd, of)) {",
+        "if (!of) {",
+    ),
+)
+
+ANSWERED = (
+    Mutant(
+        "I8",
+        "nothing is re-armed",
+        "overflow.c",
+        OVERFLOW,
+        "    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);\n",
+        "    ret = 0;\n",
+    ),
+    Mutant(
+        "I8",
+        "nothing is published",
+        "overflow.c",
+        OVERFLOW,
+        "    kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "it is not counted",
+        "overflow.c",
+        OVERFLOW,
+        "    kvmd->stats.overflows++;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "logging does not go on",
+        "overflow.c",
+        OVERFLOW,
+        "    return kvmd_vm_ioctl(kvmd, KVM_SET_USER_MEMORY_REGION, &on);\n",
+        "    return 0;\n",
+    ),
+    Mutant(
+        "I8",
+        "a re-arm that failed is forgotten",
+        "overflow.c",
+        ("overflow/protect-fails", *OVERFLOW),
+        "    kvmd->rearm_failed = ret < 0;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "a slot's first chunk is all that is published",
+        "overflow.c",
+        ("overflow/large-slot", *OVERFLOW),
+        "    while (first < pages) {\n",
+        "    if (first < pages) {\n",
+    ),
+    Mutant(
+        "I8",
+        "pages past the end of a slot are published",
+        "overflow.c",
+        OVERFLOW,
+        "        if (tail) {\n",
+        "        if (false) {\n",
+    ),
+)
+
+SUSPECT = (
+    Mutant(
+        "I8",
+        "no ring is suspect",
+        "ring.c",
+        OVERFLOW,
+        "    v->suspect = true;\n",
+        "    v->suspect = false;\n",
+    ),
+    Mutant(
+        "I8",
+        "what was drained once stays so",
+        "ring.c",
+        ("random/overflow", *OVERFLOW),
+        "    v->suspect = true;\n    v->drained = false;\n",
+        "    v->suspect = true;\n",
+    ),
+    Mutant(
+        "I8",
+        "a ring is above suspicion before it is drained",
+        "ring.c",
+        ("random/overflow", *OVERFLOW),
+        "    } else if (v->drained && !lapped(v)) {\n",
+        "    } else if (!lapped(v)) {\n",
+    ),
+    Mutant(
+        "I8",
+        "a ring is above suspicion once it is found empty",
+        "ring.c",
+        OVERFLOW,
+        "        v->drained = v->fetch == v->reset;\n",
+        "        v->suspect = false;\n",
+    ),
+    Mutant(
+        "I8",
+        "what a suspect ring has is no overflow",
+        "ring.c",
+        ("overflow/ahead-by-a-lap", *OVERFLOW),
+        "    return found && !known;\n",
+        "    return false;\n",
+    ),
+    Mutant(
+        "I8",
+        "a gap is not closed",
+        "ring.c",
+        OVERFLOW,
+        "        } else if (v->suspect && close_gap(v)) {\n",
+        "        } else if (false) {\n",
+    ),
+    Mutant(
+        "I8",
+        "a gap is closed without a second look",
+        "ring.c",
+        ("overflow/searched-while-filled", *OVERFLOW),
+        "    pass_over(v, clean_run(v, v->fetch, v->fetch + n));\n",
+        "    pass_over(v, n);\n",
+    ),
+    Mutant(
+        "I8",
+        "a gap is closed with the names it had",
+        "ring.c",
+        ("overflow/gap-names-no-page", *OVERFLOW),
+        "        gfn_name_no_page(gfn);\n",
+        "",
+    ),
+)
+
+STUCK = (
+    Mutant(
+        "I8",
+        "a stuck vCPU stays so",
+        "ring.c",
+        OVERFLOW,
+        "        unstick(kvmd, v);\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "reset passes dirty",
+        "ring.c",
+        OVERFLOW,
+        "        pass_over(v, soft_limit_min(kvmd->ring_size));\n",
+        "        pass_over(v, kvmd->ring_size);\n",
+    ),
+    Mutant(
+        "I8",
+        "reset passes dirty if the CPU logs by itself",
+        "ring.c",
+        ("overflow/unstick-with-pml", *OVERFLOW),
+        "#define RESERVE_MAX (64 + 512)\n",
+        "#define RESERVE_MAX 64\n",
+    ),
+    Mutant(
+        "I8",
+        "a vCPU is stuck the first time",
+        "ring.c",
+        ("ring/reset-fails-when-all-collected", *OVERFLOW),
+        "    if (!v->full_in_vain || v->full_fetch != v->fetch) {\n",
+        "    if (v->full_fetch != v->fetch) {\n",
+    ),
+    Mutant(
+        "I8",
+        "a vCPU is stuck although KVM did reset",
+        "ring.c",
+        ("ring/reset-fails-when-all-collected", *OVERFLOW),
+        "        v->full_in_vain = v->full_in_vain && !ret;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "a vCPU is stuck while a reset is owed",
+        "ring.c",
+        ("ring/reset-fails-for-long", *OVERFLOW),
+        "    } else if (!kvmd->owing) {\n",
+        "    } else {\n",
+    ),
+    Mutant(
+        "I8",
+        "a vCPU gets unstuck in a ring that is not suspect",
+        "ring.c",
+        ("random/overflow", *OVERFLOW),
+        "    if (!v->suspect) {\n        suspect(v);\n",
+        "    if (!v->suspect) {\n",
+    ),
+)
+
+OWED = (
+    Mutant(
+        "I8",
+        "what a short reset left stops the next harvest",
+        "ring.c",
+        ("random/overflow-failures", *RING),
+        "            v->fetch++;         /*"
+        " collected before a reset that fell short */\n",
+        "            break;\n",
+    ),
+    Mutant(
+        "I8",
+        "rings are reaped while a reset is owed",
+        "ring.c",
+        RING,
+        "i < n && settle_debt(kvmd); i++",
+        "i < n; i++",
+    ),
+    Mutant(
+        "I8",
+        "what is owed is forgotten",
+        "ring.c",
+        RING,
+        "        kvmd->owing = rings[i]->fetch == rings[i]->reset ?"
+        " NULL : rings[i];\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "what unsticking owes is forgotten",
+        "ring.c",
+        ("overflow/unstick-fails", *RING),
+        "        reset_ring(v);\n        kvmd->owing = v->fetch == v->reset ?"
+        " NULL : v;\n    }\n}\n",
+        "        reset_ring(v);\n    }\n}\n",
+    ),
+    Mutant(
+        "I8",
+        "a debt is no overflow",
+        "ring.c",
+        RING,
+        "    bool good = !kvmd->owing && !kvmd->rearm_failed;\n",
+        "    bool good = !kvmd->rearm_failed;\n",
+    ),
+    Mutant(
+        "I8",
+        "an entry filled before its time is not collected",
+        "ring.c",
+        ("overflow/overtaken-in-collect", *OVERFLOW),
+        "        if (!ret && is_dirty(v, v->reset)) {\n",
+        "        if (false) {\n",
+    ),
+    Mutant(
+        "I8",
+        "a signal stops a reset",
+        "ring.c",
+        RING,
+        "    pthread_sigmask(SIG_BLOCK, &all, &old);\n",
+        "    pthread_sigmask(SIG_BLOCK, NULL, &old);\n",
+    ),
+)
+
+PACE = (
+    Mutant(
+        "reaper",
+        "it does not keep off",
+        "reaper.c",
+        REAPER,
+        "    return kvmd->vmm.reaper_held &&"
+        " kvmd->vmm.reaper_held(kvmd->opaque);\n",
+        "    return false;\n",
+    ),
+)
+
+MUTANTS = (
+    HARVEST + PUBLISH + SLOTS + SEEN + ANSWERED + SUSPECT + STUCK + OWED + PACE
+)
