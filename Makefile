@@ -3,7 +3,7 @@
 # make          build the engine, its tests and QEMU
 # make demo     install what is missing, build, and show a migration
 # make check    install what is missing, build, and run every test
-# make soak     twenty migrations for each ring size
+# make soak     twenty migrations with each mechanism and ring size
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 

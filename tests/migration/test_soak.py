@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from .cases import each_ring, migrate_identical
+from .cases import each_mechanism, migrate_identical
 from .guest import PATTERNS, Writer
 from .vm import Config, Mechanism, Qemu, pair
 
@@ -15,7 +15,7 @@ CPUS = (1, 2, 4)
 
 @pytest.mark.soak
 @pytest.mark.parametrize("run", range(RUNS))
-@each_ring
+@each_mechanism
 def test_soak(ours: Qemu, mechanism: Mechanism, run: int) -> None:
     """Every single migration is identical, whatever guest it was."""
     patterns = list(PATTERNS.values())
