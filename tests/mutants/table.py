@@ -355,8 +355,8 @@ SEEN = (
         "a short reset is none",
         "ring.c",
         RING,
-        "    return whole;\n",
-        "    return true;\n",
+        "        }\n    }\n    return whole;\n",
+        "        }\n    }\n    return true;\n",
     ),
     Mutant(
         "I8",
@@ -586,8 +586,7 @@ OWED = (
         "what is owed is forgotten",
         "ring.c",
         RING,
-        "        kvmd->owing = rings[i]->fetch == rings[i]->reset ?"
-        " NULL : rings[i];\n",
+        "    v->kvmd->owing = v->fetch == v->reset ? NULL : v;\n",
         "",
     ),
     Mutant(
@@ -595,9 +594,8 @@ OWED = (
         "what unsticking owes is forgotten",
         "ring.c",
         ("overflow/unstick-fails", *RING),
-        "        reset_ring(v);\n        kvmd->owing = v->fetch == v->reset ?"
-        " NULL : v;\n    }\n}\n",
         "        reset_ring(v);\n    }\n}\n",
+        "        reset_ring(v);\n        kvmd->owing = NULL;\n    }\n}\n",
     ),
     Mutant(
         "I8",

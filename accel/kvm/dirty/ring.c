@@ -67,7 +67,7 @@
  */
 #define RESERVE_MAX (64 + 512)
 
-/* KVM refuses one page of entries (256) with PML, and less without. */
+/* And at least this part is left: the smallest ring without PML has 256. */
 #define SOFT_LIMIT_FRACTION 4
 
 /*
@@ -246,12 +246,10 @@ static void warn_of_reset(KvmDirty *kvmd, int error)
 }
 
 /*
- * Have KVM reset what was collected of @v, while no other ring has anything
- * for it to reset, so that the count is about this one.  KVM stops before
- * fetch at an entry that was filled again before its time.
+ * KVM stops before fetch at an entry that was filled again before its time.
  * Returns: false if less was re-armed than was collected.
  */
-static bool reset_ring(KvmDirtyVcpu *v)
+static bool reset_collected(KvmDirtyVcpu *v)
 {
     bool whole = true;
     int tries = 0;
@@ -275,6 +273,20 @@ static bool reset_ring(KvmDirtyVcpu *v)
             tries++;
         }
     }
+    return whole;
+}
+
+/*
+ * Have KVM reset what was collected of @v, while no other ring has anything
+ * for it to reset, so that the count is about this one.  What it leaves is
+ * owed.
+ * Returns: as reset_collected().
+ */
+static bool reset_ring(KvmDirtyVcpu *v)
+{
+    bool whole = reset_collected(v);
+
+    v->kvmd->owing = v->fetch == v->reset ? NULL : v;
     return whole;
 }
 
@@ -353,11 +365,8 @@ static bool reap_ring(KvmDirty *kvmd, KvmDirtyVcpu *v, uint64_t *pages)
  */
 static bool settle_debt(KvmDirty *kvmd)
 {
-    KvmDirtyVcpu *v = kvmd->owing;
-
-    if (v) {
-        reset_ring(v);
-        kvmd->owing = v->fetch == v->reset ? NULL : v;
+    if (kvmd->owing) {
+        reset_ring(kvmd->owing);
     }
     return !kvmd->owing;
 }
@@ -369,7 +378,6 @@ static uint64_t reap(KvmDirty *kvmd, KvmDirtyVcpu **rings, guint n)
 
     for (guint i = 0; i < n && settle_debt(kvmd); i++) {
         good = reap_ring(kvmd, rings[i], &pages) && good;
-        kvmd->owing = rings[i]->fetch == rings[i]->reset ? NULL : rings[i];
     }
     kvmd->stats.pages += pages;
     kvmd->stats.harvests += pages != 0;
@@ -427,7 +435,6 @@ static void unstick(KvmDirty *kvmd, KvmDirtyVcpu *v)
     } else if (!kvmd->owing) {
         pass_over(v, soft_limit_min(kvmd->ring_size));
         reset_ring(v);
-        kvmd->owing = v->fetch == v->reset ? NULL : v;
     }
 }
 
