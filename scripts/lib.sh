@@ -15,6 +15,11 @@ assembled=$build/src/qemu
 qemu_build=$build/qemu
 hooks_fit=7.2
 
+linux_stock=$build/src/linux-stock
+linux_assembled=$build/src/linux
+linux_build=$build/linux
+linux_hooks_fit=6.1
+
 die() {
     printf '%s: %s\n' "$me" "$*" >&2
     exit 1
@@ -69,8 +74,36 @@ use_ccache() {
     export CCACHE_DIR
 }
 
+check_jobs() {
+    [[ ${JOBS:-1} =~ ^[1-9][0-9]*$ ]] || die "JOBS=$JOBS is not a number of jobs; it must be 1 or more"
+}
+
+# The version of the Linux tree in $1, as in 6.1.192; nothing if it is none.
+linux_version() {
+    sed -n -E 's/^(VERSION|PATCHLEVEL|SUBLEVEL) = ([0-9]+)$/\2/p' "$1/Makefile" 2>/dev/null |
+        head -n 3 | paste -s -d .
+}
+
+# update_tree [--link] BASE OVERLAY TREE: see update_tree.py.
+update_tree() {
+    local said
+    said=$("$python" "$root/scripts/update_tree.py" "$@") ||
+        die "${*: -1} could not be updated; the previous tree is still there"
+    [ -z "$said" ] || say "$said"
+}
+
+# How far a build is: ninja's latest "[n/m]", or what kbuild has made so far.
+ninja_step() {
+    tail -c 4096 "$1" | grep -ao '^\[[0-9]*/[0-9]*\]' | tail -n 1
+}
+
+kbuild_step() {
+    printf '[%d objects]' "$(grep -ac '^  \(CC\|AS\) ' "$1")"
+}
+
 # run_logged TITLE LOG COMMAND...: the command's output goes to LOG; what is
-# shown is ninja's latest "[n/m]", often on a terminal and seldom elsewhere.
+# shown is $step_of LOG, often on a terminal and seldom elsewhere.
+step_of=ninja_step
 run_logged() {
     local title=$1 log=$2 pid status=0 step tick=30 start=$SECONDS shown=$SECONDS
     shift 2
@@ -83,7 +116,7 @@ run_logged() {
         sleep 0.2
         [ $((SECONDS - shown)) -ge "$tick" ] || continue
         shown=$SECONDS
-        step=$(tail -c 4096 "$log" | grep -ao '^\[[0-9]*/[0-9]*\]' | tail -n 1 || true)
+        step=$("$step_of" "$log" || true)
         if [ -t 1 ]; then
             printf '\r%s: %s %s %ds ' "$me" "$title" "$step" $((SECONDS - start))
         else

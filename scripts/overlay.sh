@@ -1,17 +1,52 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Sourced after lib.sh: our own files and the patch series, apart from QEMU.
-# FDT_SERIES=DIR takes the series from DIR.
+# Sourced after lib.sh: our own files and the patch series, apart from the tree
+# they are for, which is QEMU's or Linux's.
+# FDT_SERIES=DIR and FDT_LINUX_SERIES=DIR take the series from DIR.
 # shellcheck shell=bash
 
-series_dir=${FDT_SERIES:-$root/patches/qemu-7.2}
-own_dirs=(accel include migration softmmu qapi)
 marker=KVM_DIRTY_REPLACES
 tmp=
 overlay=
 
+# choose_tree qemu | linux: what the functions below are about.
+choose_tree() {
+    case $1 in
+    qemu)
+        tree_name=QEMU
+        tree_lock=source
+        tree_mark=VERSION
+        series_option=FDT_SERIES
+        series_dir=${FDT_SERIES:-$root/patches/qemu-7.2}
+        own_root=$root
+        own_dirs=(accel include migration softmmu qapi)
+        ;;
+    linux)
+        tree_name=Linux
+        tree_lock=linux-source
+        tree_mark=Makefile
+        stock=$linux_stock
+        assembled=$linux_assembled
+        series_option=FDT_LINUX_SERIES
+        series_dir=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-6.1}
+        own_root=$root/host-kernel
+        mapfile -t own_dirs < <(
+            find "$own_root" -mindepth 1 -maxdepth 1 -type d \
+                ! -name configs ! -name patches -printf '%f\n' | sort
+        )
+        ;;
+    esac
+}
+
+tree_version() {
+    case $tree_name in
+    QEMU) head -n 1 "$stock/VERSION" ;;
+    Linux) linux_version "$stock" ;;
+    esac
+}
+
 own_files() {
     local dir
-    cd "$root"
+    cd "$own_root"
     for dir in "${own_dirs[@]}"; do
         [ ! -d "$dir" ] || find "$dir" -type f ! -name '*~' ! -name '.*' ! -name '*.orig' ! -name '*.rej'
     done
@@ -21,9 +56,9 @@ copy_own_files() {
     local file
     while read -r file; do
         [ ! -e "$stock/$file" ] ||
-            die "$file is one of QEMU's own files; change it with a patch in $series_dir"
+            die "$file is one of $tree_name's own files; change it with a patch in $series_dir"
         mkdir -p "$overlay/$(dirname "$file")"
-        cp -p "$root/$file" "$overlay/$file"
+        cp -p "$own_root/$file" "$overlay/$file"
     done < <(own_files)
 }
 
@@ -36,21 +71,20 @@ touched_by() {
     sed -n -E 's,^(---|\+\+\+) [ab]/([^[:space:]]+).*,\2,p' "$1" | sort -u
 }
 
-# Only the files a patch names are brought in: the rest of QEMU is not at risk.
+# apply_patch FILE BASE: only the files a patch names are brought in from BASE:
+# the rest of the tree is not at risk.
 apply_patch() {
-    local patch=$1 file
-    [ -f "$series_dir/$patch" ] ||
-        die "$series_dir/series names $patch, which is not there; every line must name a file beside it"
+    local patch=$1 base=$2 file
     while read -r file; do
-        if [ ! -e "$overlay/$file" ] && [ -e "$stock/$file" ]; then
+        if [ ! -e "$overlay/$file" ] && [ -e "$base/$file" ]; then
             mkdir -p "$overlay/$(dirname "$file")"
-            cp -p "$stock/$file" "$overlay/$file"
+            cp -p "$base/$file" "$overlay/$file"
         fi
         printf '%s\n' "$file" >>"$tmp/touched"
-    done < <(touched_by "$series_dir/$patch")
+    done < <(touched_by "$patch")
     patch -d "$overlay" -p1 -F0 -f -s --no-backup-if-mismatch -r - \
-        <"$series_dir/$patch" >"$tmp/err" 2>&1 ||
-        die "the patch $patch does not fit QEMU $(head -n 1 "$stock/VERSION") ($(grep -m 1 -E 'FAILED|malformed|find file' "$tmp/err" || head -n 1 "$tmp/err")); it must apply without fuzz"
+        <"$patch" >"$tmp/err" 2>&1 ||
+        die "the patch ${patch##*/} does not fit $tree_name $(tree_version) ($(grep -m 1 -E 'FAILED|malformed|find file' "$tmp/err" || head -n 1 "$tmp/err")); it must apply without fuzz"
 }
 
 # -t because not all of the files are C.  unifdef's exit status is 1 for
@@ -68,8 +102,8 @@ strip_replaced() {
     done < <(sort -u "$tmp/touched")
 }
 
-# make_overlay DIR [COUNT]: DIR gets our own files and those of QEMU's that the
-# series changes, as they are after its first COUNT patches (all of them).
+# make_overlay DIR [COUNT]: DIR gets our own files and those of the tree's that
+# the series changes, as they are after its first COUNT patches (all of them).
 make_overlay() {
     local patch left=${2-1000000}
     overlay=$1
@@ -79,18 +113,23 @@ make_overlay() {
     while read -r patch; do
         [ "$left" -gt 0 ] || break
         left=$((left - 1))
-        apply_patch "$patch"
+        [ -f "$series_dir/$patch" ] ||
+            die "$series_dir/series names $patch, which is not there; every line must name a file beside it"
+        apply_patch "$series_dir/$patch" "$stock"
     done < <(patches)
     strip_replaced
 }
 
-# Takes the lock, checks what is needed and makes $tmp.
+# begin_overlay qemu | linux: takes the lock, checks what is needed and makes
+# $tmp.
 begin_overlay() {
+    choose_tree "$1"
     need patch unifdef
-    lock source
-    [ -f "$stock/VERSION" ] || die "there is no QEMU source in $stock; scripts/get-qemu puts it there"
-    [ -z "${FDT_SERIES-}" ] || [ -d "$FDT_SERIES" ] ||
-        die "FDT_SERIES=$FDT_SERIES is not a directory; it must hold a quilt series"
+    lock "$tree_lock"
+    [ -f "$stock/$tree_mark" ] ||
+        die "there is no $tree_name source in $stock; scripts/get-${tree_name,,} puts it there"
+    [ -z "${!series_option-}" ] || [ -d "${!series_option}" ] ||
+        die "$series_option=${!series_option} is not a directory; it must hold a quilt series"
     tmp=$(mktemp -d "$build/src/.assemble.XXXXXX")
     trap 'rm -rf "$tmp"' EXIT
 }
