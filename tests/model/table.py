@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What spin is to verify, and the mutants that it is to refute.
+
+The texts of the mutants are those of the models; where one of them changes, so
+does the mutant here.  The invariants are in docs/design.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LOST = "!(stale"
+DEADLOCK = "invalid end state"
+FAULTS = "(faults==1)"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A file of this directory, and a size in which to search all of it."""
+
+    name: str
+    macros: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.name, *self.macros))
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In the model, each old text becomes the new one.
+
+    Spin must then find the error `killer`: part of an assertion, as pan prints
+    it, or an invalid end state.
+    """
+
+    invariant: str
+    name: str
+    model: Model
+    killer: str
+    edits: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return f"{self.model.name}: {self.invariant}: {self.name}"
+
+
+def mutants(
+    model: Model,
+    killer: str,
+    rows: Sequence[tuple[str, str, str, str]],
+) -> tuple[Mutant, ...]:
+    """Those of one model that the same error kills, by one edit each."""
+    return tuple(
+        Mutant(invariant, name, model, killer, ((old, new),))
+        for invariant, name, old, new in rows
+    )
+
+
+ORDER = Model("order", ("VCPUS=2", "PAGES=1"))
+ORDER_PAGES = Model("order", ("VCPUS=1", "PAGES=2"))
+PROPAGATE = Model("propagate", ("VCPUS=2",))
+PROPAGATE_THREE = Model("propagate", ("VCPUS=3",))
+PROPAGATE_LAST = Model("propagate", ("VCPUS=2", "LAST_WRITE"))
+
+MODELS = (
+    ORDER,
+    ORDER_PAGES,
+    PROPAGATE,
+    PROPAGATE_LAST,
+    PROPAGATE_THREE,
+)
+
+ROUND = """\
+    :: harvest();
+        protect();
+        flush();
+        copy()
+"""
+
+ORDER_MUTANTS = mutants(
+    ORDER,
+    LOST,
+    (
+        (
+            "I1",
+            "a page is logged before it is writable",
+            """\
+!writable[page] -> writable[page] = true };
+            atomic {
+                reach(LATE_BIT, !writable[page]);
+                dirty[page] = true
+            }
+""",
+            """\
+!writable[page] -> dirty[page] = true };
+            writable[page] = true
+""",
+        ),
+        (
+            "I1",
+            "a page is not logged",
+            "                dirty[page] = true\n",
+            "                skip\n",
+        ),
+        (
+            "I1",
+            "the host logs a page before it writes it",
+            """\
+        stale[page] = true;
+        dirty[page] = true
+""",
+            """\
+        dirty[page] = true;
+        stale[page] = true
+""",
+        ),
+        (
+            "I2",
+            "dirty pages are re-armed before the harvest",
+            ROUND,
+            """\
+    :: for (each(i, PAGES)) { got[i] = dirty[i] };
+        protect();
+        flush();
+        harvest();
+        copy()
+""",
+        ),
+        (
+            "I2",
+            "all pages are re-armed before the harvest",
+            ROUND,
+            """\
+    :: for (each(i, PAGES)) { got[i] = true };
+        protect();
+        flush();
+        harvest();
+        copy()
+""",
+        ),
+        (
+            "I2",
+            "a harvest reads and clears in two steps",
+            "        atomic { got[i] = dirty[i]; dirty[i] = false }\n",
+            "        got[i] = dirty[i]; dirty[i] = false\n",
+        ),
+        (
+            "I3",
+            "pages are copied before their re-arm",
+            ROUND,
+            """\
+    :: harvest();
+        copy();
+        protect();
+        flush()
+""",
+        ),
+        (
+            "I3",
+            "pages are copied before the flush",
+            ROUND,
+            """\
+    :: harvest();
+        protect();
+        copy();
+        flush()
+""",
+        ),
+        (
+            "I3",
+            "no flush",
+            ROUND,
+            """\
+    :: harvest();
+        protect();
+        copy()
+""",
+        ),
+        (
+            "I3",
+            "the flush comes before the write-protect",
+            ROUND,
+            """\
+    :: harvest();
+        flush();
+        protect();
+        copy()
+""",
+        ),
+        (
+            "I3",
+            "the flush leaves a vCPU out",
+            "    for (each(i, VCPUS)) {\n",
+            "    for (each(i, VCPUS - 1)) {\n",
+        ),
+        (
+            "I3",
+            "the last harvest comes while vCPUs run",
+            "    running == 0;\n",
+            "",
+        ),
+    ),
+)
+
+CLOSE = """\
+    lock(child_lock);
+    if
+    :: w ->
+        bit_ = false;
+        if
+        :: atomic { w -> w = false }
+        :: !w -> bit_ = true
+        fi
+    :: else
+    fi;
+    unlock(child_lock)
+"""
+
+CLOSE_LEAVES = """\
+    :: atomic { x_bit -> x_bit = false };
+        atomic { reach(CLOSED_CHILD, x_w); x_w = false }
+"""
+
+OPEN_R = """\
+    lock(t_lock);
+    if
+    :: !r_w ->
+        r_bit = true;
+        close_table();
+        r_w = true
+    :: else
+    fi;
+    unlock(t_lock)
+"""
+
+OPEN_P = """\
+    lock(c_lock);
+    if
+    :: !p_w ->
+        p_bit = true;
+        close_leaves();
+        atomic { reach(OVERTAKEN, !r_w); p_w = true }
+    :: else
+    fi;
+    unlock(c_lock)
+"""
+
+FIX_LEAF = """\
+    :: atomic { !x_w -> reach(UNDER_CLOSED, !r_w || !p_w); x_w = true };
+        x_bit = true;
+        dirty = true
+"""
+
+RANGE = """\
+    lock(t_lock);
+    atomic { reach(RANGE_WAITED, !p_w && c_lock); skip };
+    close(p_w, p_bit, c_lock);
+    unlock(t_lock);
+"""
+
+HANDLER = """\
+        look();
+        if
+        :: good -> reach(LAST_SPURIOUS, true)
+"""
+
+
+def without(text: str, *lines: str) -> str:
+    """The text without some of its lines, each of which is in it once."""
+    for line in lines:
+        assert text.count(line) == 1, line
+        text = text.replace(line, "")
+    return text
+
+
+PROPAGATE_MUTANTS = mutants(
+    PROPAGATE,
+    LOST,
+    (
+        (
+            "I1",
+            "a leaf is logged before it is writable",
+            FIX_LEAF,
+            "    :: !x_w -> dirty = true; x_w = true; x_bit = true\n",
+        ),
+        (
+            "I2",
+            "re-arm before the harvest",
+            """\
+    :: harvest();
+        if
+        :: true -> write_protect_all()
+        :: true -> write_protect_range()
+        fi;
+""",
+            """\
+    :: if
+        :: true -> write_protect_all()
+        :: true -> write_protect_range()
+        fi;
+        harvest();
+""",
+        ),
+        (
+            "I3",
+            "write-protect all: no flush",
+            """\
+    unlock(r_lock);
+    flush()
+""",
+            "    unlock(r_lock)\n",
+        ),
+        (
+            "I3",
+            "write-protect range: no flush",
+            """\
+    unlock(t_lock);
+    flush()
+""",
+            "    unlock(t_lock)\n",
+        ),
+        (
+            "I3",
+            "a flush lets walks go on",
+            "tlb[v] = false; walk[v] = false; v++",
+            "tlb[v] = false; v++",
+        ),
+        (
+            "I4",
+            "r is made writable before its children are closed",
+            """\
+        close_table();
+        r_w = true
+""",
+            """\
+        r_w = true;
+        close_table()
+""",
+        ),
+        (
+            "I4",
+            "p is made writable before its children are closed",
+            """\
+        close_leaves();
+        atomic { reach(OVERTAKEN, !r_w); p_w = true }
+""",
+            """\
+        p_w = true;
+        close_leaves()
+""",
+        ),
+        (
+            "I4",
+            "r is opened without closing its children",
+            "        close_table();\n",
+            "",
+        ),
+        (
+            "I4",
+            "p is opened without closing its children",
+            "        close_leaves();\n",
+            "",
+        ),
+        (
+            "I4",
+            "r's bit is set after r is writable",
+            """\
+        r_bit = true;
+        close_table();
+        r_w = true
+""",
+            """\
+        close_table();
+        r_w = true;
+        r_bit = true
+""",
+        ),
+        (
+            "I4",
+            "p's bit is set after p is writable",
+            """\
+        p_bit = true;
+        close_leaves();
+        atomic { reach(OVERTAKEN, !r_w); p_w = true }
+""",
+            """\
+        close_leaves();
+        p_w = true;
+        p_bit = true
+""",
+        ),
+        (
+            "I4",
+            "r's bit is set after its children are closed",
+            """\
+        r_bit = true;
+        close_table();
+""",
+            """\
+        close_table();
+        r_bit = true;
+""",
+        ),
+        (
+            "I4",
+            "p's bit is set after its children are closed",
+            """\
+        p_bit = true;
+        close_leaves();
+""",
+            """\
+        close_leaves();
+        p_bit = true;
+""",
+        ),
+        (
+            "I4",
+            "a leaf is logged before its bit is set",
+            """\
+        x_bit = true;
+        dirty = true
+""",
+            """\
+        dirty = true;
+        x_bit = true
+""",
+        ),
+        (
+            "I4",
+            "a leaf's bit is set before it is writable",
+            FIX_LEAF,
+            "    :: !x_w -> x_bit = true; x_w = true; dirty = true\n",
+        ),
+        (
+            "I4",
+            "leaves are closed before their bits are taken",
+            CLOSE_LEAVES,
+            "    :: x_bit -> x_w = false; x_bit = false\n",
+        ),
+        (
+            "I5",
+            "r is opened without its child's lock",
+            OPEN_R,
+            without(OPEN_R, "    lock(t_lock);\n", ";\n    unlock(t_lock)"),
+        ),
+        (
+            "I5",
+            "p is opened without its child's lock",
+            OPEN_P,
+            without(OPEN_P, "    lock(c_lock);\n", ";\n    unlock(c_lock)"),
+        ),
+        (
+            "I5",
+            "an entry is closed without its child's lock",
+            CLOSE,
+            without(
+                CLOSE, "    lock(child_lock);\n", ";\n    unlock(child_lock)"
+            ),
+        ),
+        (
+            "I5",
+            "an entry that is not writable is left alone without the lock",
+            CLOSE,
+            f"    if\n    :: w ->\n{CLOSE}    :: else\n    fi\n",
+        ),
+        (
+            "I5",
+            "an entry is made writable after its child's lock is dropped",
+            OPEN_P,
+            """\
+    lock(c_lock);
+    if
+    :: !p_w ->
+        p_bit = true;
+        close_leaves();
+        unlock(c_lock);
+        p_w = true
+    :: else ->
+        unlock(c_lock)
+    fi
+""",
+        ),
+        (
+            "I5",
+            "write-protect range leaves p alone if r is read-only",
+            RANGE,
+            f"    if\n    :: r_w ->\n{RANGE.rstrip(chr(10) + ';')}\n"
+            "    :: else\n    fi;\n",
+        ),
+    ),
+) + (
+    Mutant(
+        "I5",
+        "p is opened with T's lock inside C's",
+        PROPAGATE,
+        DEADLOCK,
+        (
+            (
+                OPEN_P,
+                OPEN_P.replace(
+                    "    lock(c_lock);\n",
+                    "    lock(c_lock);\n    lock(t_lock);\n",
+                ).replace(
+                    "    unlock(c_lock)\n",
+                    "    unlock(t_lock);\n    unlock(c_lock)\n",
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "I6",
+        "a fault looks at the leaf only",
+        PROPAGATE_LAST,
+        FAULTS,
+        ((HANDLER, HANDLER.replace("look()", "good = x_w")),),
+    ),
+    Mutant(
+        "I6",
+        "a fault looks at the leaf and its parent only",
+        PROPAGATE_LAST,
+        FAULTS,
+        ((HANDLER, HANDLER.replace("look()", "good = p_w && x_w")),),
+    ),
+)
+
+MUTANTS = ORDER_MUTANTS + PROPAGATE_MUTANTS
