@@ -62,12 +62,15 @@ PROPAGATE = Model("propagate", ("VCPUS=2",))
 PROPAGATE_THREE = Model("propagate", ("VCPUS=3",))
 PROPAGATE_LAST = Model("propagate", ("VCPUS=2", "LAST_WRITE"))
 
+LINK = Model("link", ("VCPUS=2", "TABLES=2"))
+
 MODELS = (
     ORDER,
     ORDER_PAGES,
     PROPAGATE,
     PROPAGATE_LAST,
     PROPAGATE_THREE,
+    LINK,
 )
 
 ROUND = """\
@@ -523,4 +526,134 @@ PROPAGATE_MUTANTS = mutants(
     ),
 )
 
-MUTANTS = ORDER_MUTANTS + PROPAGATE_MUTANTS
+LINK_STEP = """\
+    p_bit = true;
+    if
+    :: atomic { p == NONE && used < TABLES -> use_table(false) }
+    :: p != NONE || used == TABLES
+    fi
+"""
+
+SPLIT = """\
+    p_bit = true;
+    if
+    :: atomic {
+"""
+
+ZAP = """\
+        reach(TAKEN_OUT, p < TABLES);
+        p = NONE;
+        p_w = false
+       }
+"""
+
+LINK_MUTANTS = mutants(
+    LINK,
+    LOST,
+    (
+        (
+            "I4",
+            "a bit is not put back if W was not found",
+            """\
+        p_bit = true
+    fi
+}
+
+/* Close p""",
+            """\
+        skip
+    fi
+}
+
+/* Close p""",
+        ),
+        (
+            "I4",
+            "an entry is closed before its bit is taken",
+            """\
+    p_bit = false;
+    if
+    :: atomic { p_w -> reach(CLOSED_OTHER, p != seen); p_w = false }
+    :: atomic { !p_w -> reach(RESTORED, true) };
+        p_bit = true
+    fi
+""",
+            """\
+    if
+    :: atomic { p_w -> p_w = false }; p_bit = false
+    :: !p_w
+    fi
+""",
+        ),
+        (
+            "I4",
+            "a table is linked before its bit is set",
+            LINK_STEP,
+            without(LINK_STEP, "    p_bit = true;\n")
+            .replace("use_table(false) }", "use_table(false) }; p_bit = true"),
+        ),
+        (
+            "I4",
+            "a table is linked without a bit",
+            LINK_STEP,
+            without(LINK_STEP, "    p_bit = true;\n"),
+        ),
+        (
+            "I4",
+            "a split does not set the bit",
+            SPLIT,
+            without(SPLIT, "    p_bit = true;\n"),
+        ),
+        (
+            "I4",
+            "a split leaves the bits of its table clear",
+            "    x_bit[used] = writable;\n",
+            "    x_bit[used] = false;\n",
+        ),
+        (
+            "I4",
+            "a split of a read-only page makes writable leaves",
+            "        use_table(saw_w)\n",
+            "        use_table(true)\n",
+        ),
+        (
+            "I4",
+            "zapping takes the bit away",
+            ZAP,
+            f"{ZAP.rstrip()}; p_bit = false\n",
+        ),
+        (
+            "I4",
+            "a table is zapped while another is about to be linked",
+            "(p < TABLES && !readers)",
+            "p < TABLES",
+        ),
+        (
+            "I4",
+            "p is opened without closing its children",
+            "        :: atomic { x_bit[seen] -> x_bit[seen] = false };\n"
+            "            x_w[seen] = false\n"
+            "        :: !x_bit[seen]\n",
+            "        :: true\n",
+        ),
+        (
+            "I5",
+            "an entry that is not writable is left alone without the lock",
+            "        :: seen == NONE || (seen == HUGE && !saw_w) ->\n",
+            "        :: !saw_w ->\n",
+        ),
+    ),
+) + (
+    Mutant(
+        "I4",
+        "a split does not look whether the page is still writable",
+        LINK,
+        LOST,
+        (
+            ("p == HUGE && p_w == saw_w", "p == HUGE"),
+            ("p != HUGE || p_w != saw_w", "p != HUGE"),
+        ),
+    ),
+)
+
+MUTANTS = ORDER_MUTANTS + PROPAGATE_MUTANTS + LINK_MUTANTS
