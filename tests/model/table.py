@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LOST = "!(stale"
+LEFT_BEHIND = "!(leaf"
 DEADLOCK = "invalid end state"
 FAULTS = "(faults==1)"
 
@@ -63,6 +64,7 @@ PROPAGATE_THREE = Model("propagate", ("VCPUS=3",))
 PROPAGATE_LAST = Model("propagate", ("VCPUS=2", "LAST_WRITE"))
 
 LINK = Model("link", ("VCPUS=2", "TABLES=2"))
+SUMMARY = Model("summary", ("WRITERS=2",))
 
 MODELS = (
     ORDER,
@@ -71,6 +73,7 @@ MODELS = (
     PROPAGATE_LAST,
     PROPAGATE_THREE,
     LINK,
+    SUMMARY,
 )
 
 ROUND = """\
@@ -656,4 +659,118 @@ LINK_MUTANTS = mutants(
     ),
 )
 
-MUTANTS = ORDER_MUTANTS + PROPAGATE_MUTANTS + LINK_MUTANTS
+LOG = """\
+        leaf[w] = true;
+        if
+        :: atomic { !(summary & bit_of(w)) -> reach(LATE_SUMMARY, !leaf[w]) };
+            atomic { summary = summary | bit_of(w); w = 0 }
+        :: atomic { summary & bit_of(w) -> reach(SET_ALREADY, true); w = 0 }
+        fi
+"""
+
+USER_ROUND = """\
+    :: take_summary();
+        take_words()
+"""
+
+SUMMARY_MUTANTS = mutants(
+    SUMMARY,
+    LEFT_BEHIND,
+    (
+        (
+            "summary",
+            "the user clears the summary after it has read the words",
+            USER_ROUND,
+            """\
+    :: groups = summary;
+        take_words();
+        summary = 0
+""",
+        ),
+        (
+            "summary",
+            "the user reads and clears the summary in two steps",
+            USER_ROUND,
+            """\
+    :: groups = summary;
+        summary = 0;
+        take_words()
+""",
+        ),
+        (
+            "summary",
+            "the user clears all of the summary to take one group",
+            "groups = summary & 1; summary = summary & ~1 }",
+            "groups = summary & 1; summary = 0 }",
+        ),
+        (
+            "summary",
+            "the user takes the first word of a group only",
+            "            got ->\n            found = true;\n",
+            "            got ->\n            found = true;\n"
+            "            groups = groups & ~bit_of(w);\n",
+        ),
+        (
+            "summary",
+            "the kernel sets the summary before the page's bit",
+            LOG,
+            """\
+        if
+        :: !(summary & bit_of(w)) -> summary = summary | bit_of(w)
+        :: summary & bit_of(w)
+        fi;
+        leaf[w] = true
+""",
+        ),
+        (
+            "summary",
+            "the kernel looks at the summary before it sets the page's bit",
+            LOG,
+            """\
+        if
+        :: !(summary & bit_of(w)) ->
+            leaf[w] = true;
+            summary = summary | bit_of(w)
+        :: summary & bit_of(w) ->
+            leaf[w] = true
+        fi
+""",
+        ),
+        (
+            "summary",
+            "the kernel does not set the summary",
+            "atomic { summary = summary | bit_of(w); w = 0 }",
+            "skip",
+        ),
+    ),
+) + mutants(
+    SUMMARY,
+    LOST,
+    (
+        (
+            "summary",
+            "the user reads and clears a word in two steps",
+            "atomic { got = leaf[w]; leaf[w] = false };",
+            "got = leaf[w]; leaf[w] = false;",
+        ),
+    ),
+) + (
+    Mutant(
+        "summary",
+        "the kernel sets a summary bit with a read and a write",
+        SUMMARY,
+        LEFT_BEHIND,
+        (
+            ("proctype writer()\n{\n", "proctype writer()\n{\n    byte seen;\n"),
+            (
+                "atomic { summary = summary | bit_of(w); w = 0 }",
+                "seen = summary; "
+                "atomic { summary = seen | bit_of(w); seen = 0; w = 0 }",
+            ),
+        ),
+    ),
+)
+
+MUTANTS = (
+    ORDER_MUTANTS + PROPAGATE_MUTANTS + LINK_MUTANTS + SUMMARY_MUTANTS
+)
