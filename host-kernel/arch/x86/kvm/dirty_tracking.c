@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The capabilities and ioctls of fast dirty tracking that are x86's own. */
+
+#include <linux/kvm_dirty_tracking.h>
+#include <linux/kvm_host.h>
+
+#include "dirty_tracking.h"
+#include "mmu/eager_split.h"
+#include "mmu/write_protect.h"
+
+/*
+ * Tables must have been watched from the first on, hence no vCPU yet.  Logging
+ * by the CPU (PML) stays off for such a VM: it would not see what is written
+ * through entries that are writable and already dirty.
+ */
+static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *cap)
+{
+	int r = -EBUSY;
+
+	if (cap->flags || cap->args[0])
+		return -EINVAL;
+
+	mutex_lock(&kvm->lock);
+	if (!kvm->created_vcpus) {
+		kvm->arch.dirty_tracking.write_protect = true;
+		r = 0;
+	}
+	mutex_unlock(&kvm->lock);
+	return r;
+}
+
+static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
+{
+	if (cap->flags || cap->args[0] > KVM_EAGER_PAGE_SPLIT_OFF ||
+	    !IS_ALIGNED(cap->args[1], KVM_HPAGE_SIZE(PG_LEVEL_2M)))
+		return -EINVAL;
+
+	mutex_lock(&kvm->slots_lock);
+	WRITE_ONCE(kvm->arch.dirty_tracking.eager_split, cap->args[0]);
+	WRITE_ONCE(kvm->arch.dirty_tracking.split_chunk, cap->args[1]);
+	mutex_unlock(&kvm->slots_lock);
+	return 0;
+}
+
+int kvm_arch_dirty_tracking_check_extension(long ext)
+{
+	switch (ext) {
+	case KVM_CAP_WRITE_PROTECT_ALL_MEM:
+		return IS_ENABLED(CONFIG_X86_64);
+	case KVM_CAP_EAGER_PAGE_SPLIT:
+		return 1;
+	default:
+		return kvm_dirty_tracking_check_extension(ext);
+	}
+}
+
+int kvm_arch_dirty_tracking_enable_cap(struct kvm *kvm,
+				       const struct kvm_enable_cap *cap)
+{
+	switch (cap->cap) {
+	case KVM_CAP_WRITE_PROTECT_ALL_MEM:
+		return enable_write_protect(kvm, cap);
+	case KVM_CAP_EAGER_PAGE_SPLIT:
+		return enable_eager_split(kvm, cap);
+	default:
+		return kvm_dirty_tracking_enable_cap(kvm, cap);
+	}
+}
+
+static bool is_page_range(u64 gpa, u64 size)
+{
+	return PAGE_ALIGNED(gpa | size) && size && gpa + size > gpa;
+}
+
+static long write_protect_all(struct kvm *kvm)
+{
+	if (!kvm_write_protect_enabled(kvm))
+		return -ENXIO;
+
+	kvm_mmu_write_protect_all(kvm);
+	atomic64_inc(&kvm->stat.write_protect_all);
+	return 0;
+}
+
+static long write_protect_range(struct kvm *kvm,
+				struct kvm_write_protect_range __user *argp)
+{
+	struct kvm_write_protect_range range;
+
+	if (!kvm_write_protect_enabled(kvm))
+		return -ENXIO;
+	if (copy_from_user(&range, argp, sizeof(range)))
+		return -EFAULT;
+	if (range.flags || !is_page_range(range.gpa, range.size))
+		return -EINVAL;
+
+	mutex_lock(&kvm->slots_lock);
+	kvm_mmu_write_protect_range(kvm, gpa_to_gfn(range.gpa),
+				    gpa_to_gfn(range.gpa + range.size));
+	mutex_unlock(&kvm->slots_lock);
+	atomic64_inc(&kvm->stat.write_protect_range);
+	return 0;
+}
+
+static long split_huge_pages(struct kvm *kvm,
+			     struct kvm_split_huge_pages __user *argp)
+{
+	struct kvm_split_huge_pages args;
+	gfn_t end, stop;
+
+	if (copy_from_user(&args, argp, sizeof(args)))
+		return -EFAULT;
+	if (args.flags || !is_page_range(args.gpa, args.size))
+		return -EINVAL;
+
+	end = gpa_to_gfn(args.gpa + args.size);
+	mutex_lock(&kvm->slots_lock);
+	stop = kvm_split_range(kvm, gpa_to_gfn(args.gpa), end);
+	mutex_unlock(&kvm->slots_lock);
+
+	args.gpa = gfn_to_gpa(stop);
+	args.size = gfn_to_gpa(end - stop);
+	return copy_to_user(argp, &args, sizeof(args)) ? -EFAULT : 0;
+}
+
+long kvm_arch_dirty_tracking_vm_ioctl(struct kvm *kvm, unsigned int ioctl,
+				      unsigned long arg)
+{
+	void __user *argp = (void __user *)arg;
+
+	switch (ioctl) {
+	case KVM_WRITE_PROTECT_ALL_MEM:
+		return write_protect_all(kvm);
+	case KVM_WRITE_PROTECT_RANGE:
+		return write_protect_range(kvm, argp);
+	case KVM_SPLIT_HUGE_PAGES:
+		return split_huge_pages(kvm, argp);
+	default:
+		return kvm_dirty_tracking_vm_ioctl(kvm, ioctl, arg);
+	}
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* KVM_CAP_EAGER_PAGE_SPLIT and KVM_SPLIT_HUGE_PAGES. */
+
+#include <linux/kvm_dirty_tracking.h>
+#include <linux/kvm_host.h>
+#include <linux/sched/signal.h>
+
+#include "x86.h"
+#include "mmu.h"
+#include "mmu_internal.h"
+#include "tdp_mmu.h"
+#include "eager_split.h"
+
+/* How much is split between two looks for a signal. */
+#define SPLIT_STEP KVM_PAGES_PER_HPAGE(PG_LEVEL_1G)
+
+bool kvm_splits_eagerly(struct kvm *kvm)
+{
+	u8 mode = READ_ONCE(kvm->arch.dirty_tracking.eager_split);
+
+	if (mode == KVM_EAGER_PAGE_SPLIT_DEFAULT)
+		return READ_ONCE(eager_page_split) && is_tdp_mmu_enabled(kvm);
+	return mode == KVM_EAGER_PAGE_SPLIT_ON;
+}
+
+void kvm_count_split(struct kvm *kvm, int r)
+{
+	if (!r)
+		atomic64_inc(&kvm->stat.split_huge_pages);
+	else if (r == -ENOMEM || r == -ENOSPC)
+		atomic64_inc(&kvm->stat.split_failed);
+}
+
+static void split_slot_range(struct kvm *kvm, const struct kvm_memory_slot *slot,
+			     gfn_t start, gfn_t end)
+{
+	if (kvm_memslots_have_rmaps(kvm)) {
+		write_lock(&kvm->mmu_lock);
+		shadow_mmu_split_huge_pages(kvm, slot, start, end);
+		write_unlock(&kvm->mmu_lock);
+	}
+
+	if (is_tdp_mmu_enabled(kvm)) {
+		read_lock(&kvm->mmu_lock);
+		kvm_tdp_mmu_try_split_huge_pages(kvm, slot, start, end,
+						 PG_LEVEL_4K, true);
+		read_unlock(&kvm->mmu_lock);
+	}
+}
+
+static gfn_t chunk_pages(struct kvm *kvm)
+{
+	u64 chunk = READ_ONCE(kvm->arch.dirty_tracking.split_chunk);
+
+	return chunk ? chunk >> PAGE_SHIFT : ~0ULL;
+}
+
+void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot)
+{
+	gfn_t pages = min_t(gfn_t, slot->npages, chunk_pages(kvm));
+
+	split_slot_range(kvm, slot, slot->base_gfn, slot->base_gfn + pages);
+}
+
+static void split_step(struct kvm *kvm, gfn_t start, gfn_t end)
+{
+	struct kvm_memslot_iter iter;
+	int i;
+
+	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
+		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
+						  start, end)
+			split_slot_range(kvm, iter.slot,
+				max(start, iter.slot->base_gfn),
+				min(end, iter.slot->base_gfn + iter.slot->npages));
+}
+
+gfn_t kvm_split_range(struct kvm *kvm, gfn_t start, gfn_t end)
+{
+	gfn_t gfn, next;
+
+	lockdep_assert_held(&kvm->slots_lock);
+
+	if (end - start > chunk_pages(kvm))
+		end = start + chunk_pages(kvm);
+
+	for (gfn = start; gfn < end; gfn = next) {
+		next = min(end, ALIGN_DOWN(gfn, SPLIT_STEP) + SPLIT_STEP);
+		split_step(kvm, gfn, next);
+		if (signal_pending(current))
+			return next;
+		cond_resched();
+	}
+	return end;
+}

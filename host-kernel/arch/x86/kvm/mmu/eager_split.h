@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Splitting huge pages before a vCPU has to: a choice of each VM, in pieces if
+ * it says so, and for shadow pages as well as the TDP MMU.
+ */
+#ifndef __KVM_X86_MMU_EAGER_SPLIT_H
+#define __KVM_X86_MMU_EAGER_SPLIT_H
+
+#include <linux/kvm_host.h>
+
+/* Whether this VM splits ahead: what it chose, or kvm.eager_page_split. */
+bool kvm_splits_eagerly(struct kvm *kvm);
+
+/*
+ * Split what logging the slot needs split, up to the VM's chunk size.  Under
+ * slots_lock; the caller flushes TLBs.
+ */
+void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot);
+
+/* A split succeeded (0) or did not (-errno). */
+void kvm_count_split(struct kvm *kvm, int r);
+
+/* In mmu.c: shadow pages; mmu_lock for write, which it may drop meanwhile. */
+void shadow_mmu_split_huge_pages(struct kvm *kvm,
+				 const struct kvm_memory_slot *slot,
+				 gfn_t start, gfn_t end);
+
+/*
+ * Splits the huge pages in [start, end) of all slots, stopping after the VM's
+ * chunk size or on a signal.  Returns where it stopped.  Under slots_lock.
+ */
+gfn_t kvm_split_range(struct kvm *kvm, gfn_t start, gfn_t end);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Write-protecting all guest memory, or a region of it, through the entries at
+ * the top of the page tables.  An upper entry is "closed" when it is present
+ * and read-only: nothing under it can be written.  A write fault opens the path
+ * to its page, one table at a time, closing what is under each of them first.
+ * Documentation/virt/kvm/dirty-tracking.rst has the protocol and the argument.
+ */
+#ifndef __KVM_X86_MMU_WRITE_PROTECT_H
+#define __KVM_X86_MMU_WRITE_PROTECT_H
+
+#include <linux/kvm_host.h>
+
+#include "mmu.h"
+#include "mmu_internal.h"
+#include "spte.h"
+
+#ifdef CONFIG_X86_64
+
+static inline bool kvm_write_protect_enabled(const struct kvm *kvm)
+{
+	return kvm->arch.dirty_tracking.write_protect;
+}
+
+/* Whether the entry, at this level of the page tables, is closed. */
+static inline bool spte_is_closed(u64 spte, int level)
+{
+	return is_shadow_present_pte(spte) && !is_writable_pte(spte) &&
+	       !is_last_spte(spte, level);
+}
+
+/*
+ * TDP MMU: remember that the entry is, or is about to become, writable.  For a
+ * leaf: after it has become so and before the page is logged; for an entry that
+ * points to a table: before.
+ */
+static inline void tdp_mmu_note_writable(struct kvm *kvm, u64 *sptep, u64 spte)
+{
+	if (kvm_write_protect_enabled(kvm) && is_shadow_present_pte(spte) &&
+	    is_writable_pte(spte))
+		set_bit(spte_index(sptep), sptep_to_sp(sptep)->writable_bitmap);
+}
+
+/* TDP MMU: all entries of a table that is not linked yet are writable. */
+static inline void tdp_mmu_note_all_writable(struct kvm_mmu_page *sp)
+{
+	bitmap_fill(sp->writable_bitmap, SPTE_ENT_PER_PAGE);
+}
+
+/*
+ * TDP MMU: make the table that the entry points to writable, if it is closed.
+ * Under mmu_lock for read and RCU.
+ */
+void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep);
+
+/*
+ * TDP MMU: open what is closed on the way to the page, as far as there are
+ * tables.  Under RCU; takes mmu_lock for read only if something is closed.
+ */
+void tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn);
+
+/*
+ * Shadow MMU, all under mmu_lock for write.  A table gets the VM's generation
+ * when it is made; refresh() closes everything in a table that has an older
+ * one, which must happen before an entry that makes it writable points to it.
+ */
+void shadow_mmu_init_gen(struct kvm *kvm, struct kvm_mmu_page *sp);
+void shadow_mmu_refresh(struct kvm *kvm, struct kvm_mmu_page *sp);
+void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level);
+
+/*
+ * Shadow MMU: root_count of a root has gone up, or is about to go down.
+ * mmu_lock for write.
+ */
+void shadow_mmu_load_root(struct kvm *kvm, struct kvm_mmu_page *sp);
+void shadow_mmu_unload_root(struct kvm_mmu_page *sp);
+
+/* In mmu.c: the ordinary way, by reverse map; mmu_lock for write. */
+void shadow_mmu_write_protect_slot_range(struct kvm *kvm,
+					 const struct kvm_memory_slot *slot,
+					 gfn_t start, gfn_t end);
+
+/*
+ * Write-protect all memory, or [start, end) widened to whole 2 MiB, in all
+ * address spaces.  On return, TLBs included, no vCPU can write there without a
+ * fault.  May sleep; takes mmu_lock for read, and for write only if the VM has
+ * shadow pages.
+ */
+void kvm_mmu_write_protect_all(struct kvm *kvm);
+void kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end);
+
+#else
+
+static inline bool kvm_write_protect_enabled(const struct kvm *kvm)
+{
+	return false;
+}
+
+static inline bool spte_is_closed(u64 spte, int level)
+{
+	return false;
+}
+
+static inline void tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn) {}
+static inline void tdp_mmu_note_writable(struct kvm *kvm, u64 *sptep, u64 spte) {}
+static inline void shadow_mmu_init_gen(struct kvm *kvm, struct kvm_mmu_page *sp) {}
+static inline void shadow_mmu_refresh(struct kvm *kvm, struct kvm_mmu_page *sp) {}
+static inline void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level) {}
+static inline void shadow_mmu_load_root(struct kvm *kvm, struct kvm_mmu_page *sp) {}
+static inline void shadow_mmu_unload_root(struct kvm_mmu_page *sp) {}
+static inline void kvm_mmu_write_protect_all(struct kvm *kvm) {}
+
+#endif /* CONFIG_X86_64 */
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#if !defined(_TRACE_KVM_WRITE_PROTECT_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_KVM_WRITE_PROTECT_H
+
+#include <linux/tracepoint.h>
+
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM kvm_dirty
+
+TRACE_EVENT(kvm_write_protect_all,
+	TP_PROTO(u64 shadow_gen),
+	TP_ARGS(shadow_gen),
+
+	TP_STRUCT__entry(
+		__field(u64, shadow_gen)
+	),
+
+	TP_fast_assign(
+		__entry->shadow_gen = shadow_gen;
+	),
+
+	TP_printk("shadow generation %llu", __entry->shadow_gen)
+);
+
+TRACE_EVENT(kvm_write_protect_range,
+	TP_PROTO(gfn_t start, gfn_t end),
+	TP_ARGS(start, end),
+
+	TP_STRUCT__entry(
+		__field(gfn_t, start)
+		__field(gfn_t, end)
+	),
+
+	TP_fast_assign(
+		__entry->start = start;
+		__entry->end = end;
+	),
+
+	TP_printk("gfn %llx to %llx", __entry->start, __entry->end)
+);
+
+/* An upper entry, at this level, was made writable again. */
+TRACE_EVENT(kvm_write_protect_open,
+	TP_PROTO(gfn_t gfn, int level),
+	TP_ARGS(gfn, level),
+
+	TP_STRUCT__entry(
+		__field(gfn_t, gfn)
+		__field(int, level)
+	),
+
+	TP_fast_assign(
+		__entry->gfn = gfn;
+		__entry->level = level;
+	),
+
+	TP_printk("gfn %llx level %d", __entry->gfn, __entry->level)
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH mmu
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE write_protect_trace
+
+/* This part must be outside protection */
+#include <trace/define_trace.h>

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Fast dirty tracking, the part that all architectures share: the dirty bitmap
+ * as a file descriptor, and fetching the log without write-protecting.
+ */
+#ifndef __LINUX_KVM_DIRTY_TRACKING_H
+#define __LINUX_KVM_DIRTY_TRACKING_H
+
+#include <linux/bitops.h>
+#include <linux/kref.h>
+#include <linux/types.h>
+
+#include <uapi/linux/kvm_dirty_tracking.h>
+
+struct kvm;
+struct kvm_memory_slot;
+
+/* What a VM has of it; in struct kvm.  Only ever turned on, under slots_lock. */
+struct kvm_dirty_tracking {
+	bool log_without_write_protect;
+	bool bitmap_fd;
+};
+
+/*
+ * A slot's dirty bitmap that userspace can map.  One allocation: the bitmap,
+ * the summary and, not to be mapped, the second bitmap that KVM_GET_DIRTY_LOG
+ * and KVM_CLEAR_DIRTY_LOG want.  The slot has a reference, and so has each
+ * file.
+ *
+ * Userspace can write to the first two.  KVM sets bits in them, and where it
+ * reads them it trusts nothing.
+ */
+struct kvm_dirty_bitmap {
+	struct kref ref;
+	unsigned long *bitmap;
+	unsigned long *summary;
+	unsigned long *second;
+	size_t bitmap_size;
+	size_t summary_size;
+};
+
+/*
+ * After the bit of page @rel_gfn of the slot has been set.  The barrier orders
+ * that before the look at the summary; it pairs with the exchange by which
+ * userspace clears the summary before it looks at the bitmap.
+ */
+static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,
+					      unsigned long rel_gfn)
+{
+	unsigned long group = rel_gfn / KVM_DIRTY_SUMMARY_PAGES;
+
+	smp_mb__after_atomic();
+	if (!test_bit_le(group, bitmap->summary))
+		set_bit_le(group, bitmap->summary);
+}
+
+/*
+ * Gives the slot a bitmap that can be mapped.  -ENOMEM if there is no memory.
+ */
+int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot);
+
+/* Drops the slot's reference. */
+void kvm_dirty_bitmap_put(struct kvm_dirty_bitmap *bitmap);
+
+/*
+ * The pages that word @i of the slot's bitmap can speak of: what userspace put
+ * beyond must not be taken for pages.
+ */
+unsigned long kvm_dirty_word_mask(const struct kvm_memory_slot *slot,
+				  unsigned long i);
+
+/* Whether @log has flags, and the VM looks at them. */
+bool kvm_dirty_log_has_flags(struct kvm *kvm, const struct kvm_dirty_log *log);
+
+/*
+ * What KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT asks for: copies the slot's bitmap
+ * to userspace and clears it, under slots_lock.  -EINVAL if @log has another
+ * flag; -EFAULT if it cannot be copied, and all of it stays dirty.
+ */
+int kvm_fetch_dirty_log(struct kvm_memory_slot *slot,
+			const struct kvm_dirty_log *log);
+
+/*
+ * What the VM's ioctls ask if they know no better.  Not for this file: 0,
+ * -EINVAL and -ENOTTY.
+ */
+int kvm_dirty_tracking_check_extension(long ext);
+int kvm_dirty_tracking_enable_cap(struct kvm *kvm,
+				  const struct kvm_enable_cap *cap);
+long kvm_dirty_tracking_vm_ioctl(struct kvm *kvm, unsigned int ioctl,
+				 unsigned long arg);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * Fast dirty tracking for KVM: capabilities, ioctls and layouts that are not
+ * upstream's.  Their numbers are far above those upstream hands out.
+ * Documentation/virt/kvm/dirty-tracking.rst describes each of them.
+ */
+#ifndef _UAPI_LINUX_KVM_DIRTY_TRACKING_H
+#define _UAPI_LINUX_KVM_DIRTY_TRACKING_H
+
+#include <linux/kvm.h>
+
+/*
+ * Capabilities of a VM, all off until KVM_ENABLE_CAP turns them on.
+ * KVM_CHECK_EXTENSION gives 1 where the host has one.
+ */
+#define KVM_CAP_WRITE_PROTECT_ALL_MEM		0x46440001
+#define KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT	0x46440002
+#define KVM_CAP_DIRTY_BITMAP_FD			0x46440003
+#define KVM_CAP_EAGER_PAGE_SPLIT		0x46440004
+
+/*
+ * KVM_ENABLE_CAP(KVM_CAP_EAGER_PAGE_SPLIT): args[0] is one of these, args[1]
+ * the most that one ioctl may split, in bytes: 0 (no limit) or a multiple of
+ * 2 MiB.
+ */
+#define KVM_EAGER_PAGE_SPLIT_DEFAULT	0	/* as kvm.eager_page_split says */
+#define KVM_EAGER_PAGE_SPLIT_ON		1
+#define KVM_EAGER_PAGE_SPLIT_OFF	2
+
+/*
+ * In padding1 of struct kvm_dirty_log: copy the dirty bitmap and clear it, but
+ * leave the page tables alone.
+ */
+#define KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT	(1U << 0)
+
+/* Write-protect all guest memory; on return no vCPU can write unlogged. */
+#define KVM_WRITE_PROTECT_ALL_MEM	_IO(KVMIO, 0xf0)
+
+/* The same for [gpa, gpa + size), widened to whole 2 MiB. */
+struct kvm_write_protect_range {
+	__u64 gpa;
+	__u64 size;
+	__u64 flags;	/* must be 0 */
+};
+
+#define KVM_WRITE_PROTECT_RANGE	\
+	_IOW(KVMIO, 0xf1, struct kvm_write_protect_range)
+
+/*
+ * Returns a file descriptor; mmap() of it gives the dirty bitmap of the slot
+ * itself.  Bit n of the bitmap is page n of the slot.  Bit n of the summary
+ * covers the KVM_DIRTY_SUMMARY_PAGES pages from page n * that on: KVM sets it
+ * after the bit in the bitmap, so that who clears it before looking at the
+ * bitmap misses nothing.  Both are little-endian arrays of 64-bit words; sizes
+ * are whole pages, offsets those to give to mmap().
+ */
+#define KVM_DIRTY_SUMMARY_PAGES	512
+
+struct kvm_dirty_bitmap_fd {
+	__u32 slot;		/* in: address space in bits 16-31 */
+	__u32 flags;		/* in: must be 0 */
+	__u64 bitmap_offset;	/* out */
+	__u64 bitmap_size;
+	__u64 summary_offset;
+	__u64 summary_size;
+};
+
+#define KVM_GET_DIRTY_BITMAP_FD	\
+	_IOWR(KVMIO, 0xf2, struct kvm_dirty_bitmap_fd)
+
+/*
+ * Split the huge pages in [gpa, gpa + size) down to 4 KiB.  Stops after the
+ * chunk size or when a signal is pending; gpa and size are then what is left,
+ * and size is 0 when nothing is.
+ */
+struct kvm_split_huge_pages {
+	__u64 gpa;		/* in and out */
+	__u64 size;		/* in and out */
+	__u64 flags;		/* must be 0 */
+};
+
+#define KVM_SPLIT_HUGE_PAGES	\
+	_IOWR(KVMIO, 0xf3, struct kvm_split_huge_pages)
+
+#endif
