@@ -4,10 +4,10 @@
  * Hierarchical write-protect of entries that come, go and are split (I4, I5).
  *
  * Two levels: the root table T has the entry p.  That is nothing, or a huge
- * page, or points to a table of leaf entries, one of which is x.  T has a bitmap
- * of entries that may be writable, and so does each table of leaves; each table
- * has a lock.  The upper levels are as in propagate.pml: who holds T's lock to
- * open what points to T does what the migration thread does here.
+ * page, or points to a table of leaf entries, one of which is x.  Each table
+ * has a bitmap of entries that may be writable, and a lock.  The upper levels
+ * are as in propagate.pml: who holds T's lock to open what points to T does
+ * what the migration thread does here.
  *
  * Before the page was logged, a huge page was mapped writable.  It may be split
  * or zapped at any time; after that huge pages are mapped read-only.  An entry

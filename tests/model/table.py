@@ -65,6 +65,8 @@ PROPAGATE_LAST = Model("propagate", ("VCPUS=2", "LAST_WRITE"))
 
 LINK = Model("link", ("VCPUS=2", "TABLES=2"))
 SUMMARY = Model("summary", ("WRITERS=2",))
+RING = Model("ring", ("SIZE=2", "MOST=2"))
+RING_LONGER = Model("ring", ("SIZE=3", "MOST=1"))
 
 MODELS = (
     ORDER,
@@ -74,6 +76,8 @@ MODELS = (
     PROPAGATE_THREE,
     LINK,
     SUMMARY,
+    RING,
+    RING_LONGER,
 )
 
 ROUND = """\
@@ -761,7 +765,7 @@ SUMMARY_MUTANTS = mutants(
         SUMMARY,
         LEFT_BEHIND,
         (
-            ("proctype writer()\n{\n", "proctype writer()\n{\n    byte seen;\n"),
+            ("proctype writer()\n{", "proctype writer()\n{ byte seen;"),
             (
                 "atomic { summary = summary | bit_of(w); w = 0 }",
                 "seen = summary; "
@@ -771,6 +775,110 @@ SUMMARY_MUTANTS = mutants(
     ),
 )
 
+BATCH_CHECK = """\
+    look_if_lapped();
+    atomic {
+        if
+        :: !whole || lapped ->
+"""
+
+RING_MUTANTS = mutants(
+    RING,
+    LOST,
+    (
+        (
+            "I2",
+            "entries are collected after the reset",
+            """\
+    collect();
+    whole = true;
+    reset_collected();
+""",
+            """\
+    whole = true;
+    reset_collected();
+    collect();
+""",
+        ),
+        (
+            "I3",
+            "pages are published before the reset",
+            """\
+    whole = true;
+    reset_collected();
+""",
+            """\
+    publish();
+    whole = true;
+    reset_collected();
+""",
+        ),
+        (
+            "I8",
+            "nobody looks whether the ring was lapped",
+            BATCH_CHECK,
+            BATCH_CHECK.replace("    look_if_lapped();\n", ""),
+        ),
+        (
+            "I8",
+            "only a short reset is an overflow",
+            BATCH_CHECK,
+            BATCH_CHECK.replace(" || lapped", ""),
+        ),
+        (
+            "I8",
+            "the first entry of a batch tells whether it was lapped",
+            "flags[at(batch_reset + SIZE - 1)] == DIRTY",
+            "flags[at(batch_reset)] == DIRTY",
+        ),
+        (
+            "I8",
+            "a ring that overflowed is not suspect",
+            "            suspect = true;\n",
+            "",
+        ),
+        (
+            "I8",
+            "an overflow is only counted",
+            "    :: !all_good -> overflow()\n",
+            "    :: !all_good\n",
+        ),
+        (
+            "I8",
+            "an overflow publishes all, but re-arms nothing",
+            "    writable = false;\n    stale = false\n",
+            "    stale = false\n",
+        ),
+        (
+            "I8",
+            "an overflow publishes all before it re-arms",
+            "    writable = false;\n    stale = false\n",
+            "    stale = false;\n    writable = false\n",
+        ),
+        (
+            "I8",
+            "what a suspect ring still had is no overflow",
+            "good = !found || known;",
+            "good = true;",
+        ),
+    ),
+) + mutants(
+    RING_LONGER,
+    LOST,
+    (
+        (
+            "I8",
+            "a gap hides what is behind it",
+            "        :: suspect -> close_gap()\n",
+            "        :: false\n",
+        ),
+    ),
+)
+
 MUTANTS = (
-    ORDER_MUTANTS + PROPAGATE_MUTANTS + LINK_MUTANTS + SUMMARY_MUTANTS
+    ORDER_MUTANTS
+    + PROPAGATE_MUTANTS
+    + LINK_MUTANTS
+    + SUMMARY_MUTANTS
+    + RING_MUTANTS
 )
