@@ -15,6 +15,9 @@
  * the lockless fix of a leaf hold it for read.  Without that, bit first does
  * not do for a new table: the bit may be taken away together with the W of
  * another table, which is zapped in time for the new one to be linked.
+ * (Turning off the log of a slot zaps tables with mmu_lock held for read.  Who
+ * is linking one then has done so before the log is turned on: that is what
+ * SRCU waits for.)
  *
  * Tables are used once, TABLES of them: RCU keeps the real ones until nobody
  * looks at them.  A table that was taken out can still be written to, though
@@ -86,21 +89,18 @@ inline close_and_forget()
 inline close()
 {
     do
-    :: atomic { seen = p; saw_w = p_w };
+    :: seen = p;
         if
-        :: seen == NONE || (seen == HUGE && !saw_w) ->
+        :: seen == NONE ->
             break
-        :: seen == HUGE && saw_w ->
+        :: seen == HUGE ->
             close_and_forget();
             break
         :: seen < TABLES ->
             lock(lock_of[seen]);
             if
             :: p == seen ->
-                if
-                :: p_w -> close_and_forget()
-                :: else
-                fi;
+                close_and_forget();
                 unlock(lock_of[seen]);
                 break
             :: p != seen ->
@@ -108,8 +108,7 @@ inline close()
             fi
         fi
     od;
-    seen = NONE;
-    saw_w = false
+    seen = NONE
 }
 
 /* Open p if it points to the table that was seen there. */
@@ -255,7 +254,7 @@ inline copy()
 proctype migration()
 {
     byte v, seen = NONE;
-    bool saw_w, harvested;
+    bool harvested;
 
     do
     :: harvest();

@@ -76,14 +76,10 @@ byte running = VCPUS;
 inline close(w, bit_, child_lock)
 {
     lock(child_lock);
+    bit_ = false;
     if
-    :: w ->
-        bit_ = false;
-        if
-        :: atomic { w -> w = false }
-        :: !w -> bit_ = true
-        fi
-    :: else
+    :: atomic { w -> w = false }
+    :: !w -> bit_ = true
     fi;
     unlock(child_lock)
 }

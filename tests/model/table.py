@@ -214,14 +214,10 @@ ORDER_MUTANTS = mutants(
 
 CLOSE = """\
     lock(child_lock);
+    bit_ = false;
     if
-    :: w ->
-        bit_ = false;
-        if
-        :: atomic { w -> w = false }
-        :: !w -> bit_ = true
-        fi
-    :: else
+    :: atomic { w -> w = false }
+    :: !w -> bit_ = true
     fi;
     unlock(child_lock)
 """
@@ -646,8 +642,18 @@ LINK_MUTANTS = mutants(
         (
             "I5",
             "an entry that is not writable is left alone without the lock",
-            "        :: seen == NONE || (seen == HUGE && !saw_w) ->\n",
-            "        :: !saw_w ->\n",
+            """\
+    :: seen = p;
+        if
+        :: seen == NONE ->
+            break
+""",
+            """\
+    :: seen = p;
+        if
+        :: seen == NONE || !p_w ->
+            break
+""",
         ),
     ),
 ) + (
