@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How a test runs a command in the lab."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("FDT_BUILD", ROOT / "build"))
+LAB = ROOT / "scripts/lab"
+BUILD_KERNEL = ROOT / "scripts/build-kernel"
+BUILD_SELFTESTS = ROOT / "scripts/build-selftests"
+
+# The lab's own exit statuses, as `scripts/lab --help` has them.
+COMPLAINED = 123
+TIMED_OUT = 124
+LAB_FAILED = 125
+
+BOOT_LIMIT = 120  # seconds more than COMMAND's, for a boot on a busy machine
+BUILD_LIMIT = 3600
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of the lab ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def sentence(self) -> str:
+        """The lab's last word."""
+        lines = self.stderr.splitlines()
+        return lines[-1] if lines else ""
+
+    @property
+    def log(self) -> str:
+        """The kernel's log, which the sentence names."""
+        match = re.search(r"the whole log is (.+)$", self.sentence)
+        assert match, self.stderr
+        return Path(match[1]).read_text(errors="replace")
+
+
+def arguments(
+    command: Sequence[str | Path],
+    kernel: str | Path,
+    seconds: int,
+    options: Sequence[str],
+) -> list[str]:
+    """The command line of scripts/lab."""
+    words = [LAB, "--kernel", kernel, "--timeout", seconds, *options]
+    return [str(word) for word in (*words, "--", *command)]
+
+
+def lab(
+    *command: str | Path,
+    kernel: str | Path = "stock",
+    seconds: int = 120,
+    options: Sequence[str] = (),
+    cwd: Path = ROOT,
+) -> Ended:
+    """Run a command in the lab and wait for its end.
+
+    kernel is stock, patched, debug or a bzImage; options are the lab's.
+    """
+    done = subprocess.run(
+        arguments(command, kernel, seconds, options),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds + BOOT_LIMIT + BUILD_LIMIT,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def running(
+    *command: str | Path,
+    kernel: str | Path = "stock",
+    seconds: int = 120,
+    options: Sequence[str] = (),
+) -> Iterator[subprocess.Popen[str]]:
+    """The lab while it runs; it is killed if the test leaves it running."""
+    process = subprocess.Popen(
+        arguments(command, kernel, seconds, options),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def must(command: Sequence[str | Path]) -> None:
+    """Run a script that has to succeed, and show what it said if not."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def mutant(patch: Path) -> Path:
+    """Build the patched kernel with one patch more; returns its bzImage."""
+    must([BUILD_KERNEL, "--quiet", "--mutant", patch])
+    return BUILD / "linux" / f"mutant-{patch.stem}" / "bzImage"
+
+
+def selftests(kind: str) -> Path:
+    """Build the KVM selftests of a kernel; returns where they are."""
+    must([BUILD_SELFTESTS, "--quiet", kind])
+    return BUILD / "linux" / f"selftests-{kind}"

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The lab itself: what it passes on, and that nothing bad passes unseen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .lab import (
+    BUILD,
+    BUILD_KERNEL,
+    COMPLAINED,
+    LAB,
+    LAB_FAILED,
+    ROOT,
+    TIMED_OUT,
+    lab,
+    must,
+    mutant,
+    running,
+)
+
+PROVOKE = "/sys/kernel/debug/provoke-crash/DIRECT"
+
+
+def provoke(what: str) -> list[str]:
+    """Have the kernel do something wrong, and say that all went well."""
+    return ["sh", "-c", f"echo {what} >{PROVOKE}; echo survived"]
+
+
+class TestCommand:
+    """What COMMAND is given and what comes back."""
+
+    def test_output_and_status(self) -> None:
+        ended = lab("sh", "-c", "echo out; echo err >&2; exit 7")
+        assert (ended.status, ended.stdout, ended.stderr) == (
+            7,
+            "out\n",
+            "err\n",
+        )
+
+    def test_arguments_are_not_touched(self) -> None:
+        words = ["a b", "it's", '"q"', "new\nline", "", "$HOME", "*", "--", "é"]
+        ended = lab("printf", "<%s>", *words)
+        assert ended.stdout == "".join(f"<{word}>" for word in words)
+        assert ended.status == 0
+
+    def test_bytes_are_not_touched(self) -> None:
+        program = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 999)"
+        done = subprocess.run(
+            [LAB, "--kernel", "stock", "--", "python3", "-c", program],
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        assert done.stdout == bytes(range(256)) * 999
+
+    @pytest.mark.parametrize(
+        ("command", "status"),
+        [
+            (["sh", "-c", "kill -9 $$"], 128 + signal.SIGKILL),
+            (["sh", "-c", "kill -SEGV $$"], 128 + signal.SIGSEGV),
+            (["/no/such/program"], 127),
+            (["no-such-program"], 127),
+            ([str(ROOT / "README.md")], 126),
+            (["/etc"], 126),
+        ],
+    )
+    def test_status_as_in_a_shell(
+        self, command: list[str], status: int
+    ) -> None:
+        assert lab(*command).status == status
+
+    def test_what_it_leaves_running_ends_with_it(self) -> None:
+        begun = time.monotonic()
+        ended = lab("sh", "-c", "setsid sleep 1000 & echo begun")
+        assert (ended.status, ended.stdout) == (0, "begun\n")
+        assert time.monotonic() - begun < 60
+
+    def test_output_comes_as_it_is_written(self) -> None:
+        with running("sh", "-c", "echo begun; sleep 1000") as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            assert process.poll() is None
+
+    def test_surroundings(self) -> None:
+        """One boot for what a program may expect to find."""
+        script = """
+            set -e
+            pwd; id -u; echo $HOME; echo "$FDT_TEST"
+            ! touch /etc/fdt-lab 2>/dev/null; test ! -e /etc/fdt-lab
+            for dir in /tmp /var/tmp /run /dev/shm; do
+                test -z "$(ls $dir)"; touch $dir/fdt-lab
+            done
+            mount | grep -q hugetlbfs.*1024M
+            test -d /sys/kernel/debug/kvm
+            test -d /sys/kernel/tracing/events/kvm
+            test -e /sys/fs/cgroup/cgroup.controllers
+            echo to-fd-2 >/dev/stderr
+            python3 -c 'import socket; socket.create_server(("127.0.0.1", 0))'
+        """
+        os.environ["FDT_TEST"] = "a b"
+        try:
+            ended = lab("sh", "-c", script, cwd=ROOT / "tests")
+        finally:
+            del os.environ["FDT_TEST"]
+        assert ended.status == 0, ended
+        assert ended.stdout.splitlines() == [
+            str(ROOT / "tests"),
+            "0",
+            "/tmp",
+            "a b",
+        ]
+        assert ended.stderr == "to-fd-2\n"
+
+    def test_share_can_be_written(self, share: Path) -> None:
+        (share / "question").write_text("six times seven")
+        ended = lab(
+            "sh",
+            "-c",
+            'cd "$1" && cat question && echo 42 >answer && '
+            "head -c 5000000 /dev/zero >big",
+            "sh",
+            share,
+            options=["--share", str(share)],
+        )
+        assert (ended.status, ended.stdout) == (0, "six times seven"), ended
+        assert (share / "answer").read_text() == "42\n"
+        assert (share / "big").stat().st_size == 5000000
+
+    def test_two_at_once(self) -> None:
+        with running("sh", "-c", "echo one; sleep 1000") as one:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "one\n"
+            assert lab("echo", "two").stdout == "two\n"
+            assert one.poll() is None
+
+
+class TestMachine:
+    """What the machine is."""
+
+    def test_kvm_with_nested_paging(self) -> None:
+        program = (
+            "import fcntl, os; kvm = os.open('/dev/kvm', os.O_RDWR)\n"
+            "print(fcntl.ioctl(kvm, 0xAE00), fcntl.ioctl(kvm, 0xAE01) > 0)\n"
+            "for name in 'kvm/parameters/tdp_mmu', 'kvm_amd/parameters/npt':\n"
+            "    print(open('/sys/module/' + name).read().strip())\n"
+            "print(os.cpu_count())\n"
+        )
+        ended = lab("python3", "-c", program, options=["--cpus", "3"])
+        assert ended.stdout.split() == ["12", "True", "Y", "Y", "3"], ended
+
+    def test_command_line_and_memory(self) -> None:
+        ended = lab(
+            "sh",
+            "-c",
+            "cat /sys/module/kvm/parameters/tdp_mmu; grep MemTotal /proc/meminfo",
+            options=["--append", "kvm.tdp_mmu=0", "--memory", "768M"],
+        )
+        tdp_mmu, _, kilobytes, _ = ended.stdout.split()
+        assert tdp_mmu == "N"
+        assert 600_000 < int(kilobytes) < 768 * 1024
+
+    def test_time_that_counts_instructions_repeats(self) -> None:
+        # Only the second loop counts: the first brings the code in over 9p.
+        # The seed decides where in its dictionaries Python finds the names.
+        program = (
+            "import time\n"
+            "for turn in range(2):\n"
+            "    begun = time.monotonic_ns()\n"
+            "    for n in range(100000): pass\n"
+            "print(time.monotonic_ns() - begun)"
+        )
+        command = ["env", "PYTHONHASHSEED=0", "python3", "-c", program]
+        figures = [
+            int(lab(*command, options=["--icount"]).stdout) for _ in range(2)
+        ]
+        assert max(figures) <= 1.01 * min(figures), figures
+
+
+class TestComplaints:
+    """A kernel that is broken fails the command, whatever that says."""
+
+    @pytest.mark.parametrize(
+        ("what", "line", "verb"),
+        [
+            ("WARNING", "WARNING: CPU: ", "complained"),
+            ("BUG", "kernel BUG at ", "panicked"),
+            ("EXCEPTION", "BUG: kernel NULL pointer dereference", "panicked"),
+            ("PANIC", "Kernel panic - not syncing: dumptest", "panicked"),
+        ],
+    )
+    def test_provoked(self, what: str, line: str, verb: str) -> None:
+        ended = lab(*provoke(what))
+        assert ended.status == COMPLAINED
+        assert line in ended.stderr
+        assert f"the guest's kernel {verb} as shown above" in ended.sentence
+        assert line in ended.log
+
+    def test_warning_does_not_end_the_command(self) -> None:
+        ended = lab("sh", "-c", f"echo WARNING >{PROVOKE}; echo on; exit 5")
+        assert ended.stdout == "on\n"
+        assert ended.status == COMPLAINED
+        assert "(COMMAND ended with 5)" in ended.sentence
+
+    def test_machine_that_resets(self) -> None:
+        ended = lab("sh", "-c", "echo b >/proc/sysrq-trigger; sleep 100")
+        assert ended.status == COMPLAINED
+        assert "stopped before COMMAND ended" in ended.sentence
+
+    def test_program_that_crashes_is_no_complaint(self) -> None:
+        program = "import ctypes; ctypes.string_at(8)"
+        ended = lab("python3", "-c", program)
+        assert ended.status == 128 + signal.SIGSEGV
+        assert ended.stderr == ""
+
+    def test_hang(self) -> None:
+        ended = lab("sleep", "1000", seconds=6)
+        assert ended.status == TIMED_OUT
+        assert "the time limit of 6 s" in ended.sentence
+
+    def test_kernel_that_hangs(self) -> None:
+        ended = lab(*provoke("HARDLOCKUP"), seconds=8, options=["--cpus", "1"])
+        assert ended.status == TIMED_OUT
+
+    @pytest.mark.parametrize(
+        ("what", "line"),
+        [
+            ("SPINLOCKUP", "lock held when returning to user space"),
+            ("WRITE_AFTER_FREE", "KASAN: "),
+        ],
+    )
+    def test_found_by_the_debug_kernel(self, what: str, line: str) -> None:
+        ended = lab(*provoke(what), kernel="debug")
+        assert ended.status == COMPLAINED
+        assert line in ended.stderr
+
+    def test_mutant_is_the_patched_kernel_and_one_change(
+        self, tmp_path: Path
+    ) -> None:
+        """It says so itself; and the patched kernel stays as it was."""
+        patch = tmp_path / "lab-selftest.patch"
+        patch.write_text(
+            "--- a/virt/kvm/kvm_main.c\n+++ b/virt/kvm/kvm_main.c\n"
+            "@@ -1,1 +1,2 @@\n+#define KVM_API_VERSION 42\n"
+            " // SPDX-License-Identifier: GPL-2.0-only\n"
+        )
+        program = (
+            "import fcntl, os\n"
+            "print(fcntl.ioctl(os.open('/dev/kvm', os.O_RDWR), 0xAE00))"
+        )
+        must([BUILD_KERNEL, "--quiet", "patched"])
+        before = stamps("src/linux", "linux/patched")
+        kernel = mutant(patch)
+        assert stamps("src/linux", "linux/patched") == before
+        command = ["python3", "-c", program]
+        assert lab(*command, kernel=kernel).stdout == "42\n"
+        assert lab(*command, kernel="patched").stdout == "12\n"
+
+
+def stamps(*trees: str) -> dict[str, tuple[int, int]]:
+    """Size and time of every file there: whatever is written to shows."""
+    found = {}
+    for tree in trees:
+        for directory, _, names in os.walk(BUILD / tree):
+            for name in names:
+                path = os.path.join(directory, name)
+                status = os.lstat(path)
+                found[path] = (status.st_size, status.st_mtime_ns)
+    assert found
+    return found
+
+
+class TestEnd:
+    """However the lab ends, it leaves nothing behind."""
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_signal_ends_the_machine(self, number: signal.Signals) -> None:
+        with running("sh", "-c", "echo begun; sleep 1000") as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            machines = children(process.pid)
+            assert machines
+            process.send_signal(number)
+            assert process.wait(20) == 128 + number
+            assert not any(map(alive, machines))
+
+    def test_killed(self) -> None:
+        with running("sh", "-c", "echo begun; sleep 1000") as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            machines = children(process.pid)
+            process.kill()
+            process.wait(20)
+            end = time.monotonic() + 20
+            while any(map(alive, machines)) and time.monotonic() < end:
+                time.sleep(0.1)
+            assert not any(map(alive, machines))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in path.read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; a zombie that nobody waits for does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+class TestRefusals:
+    """What the lab is asked wrongly: one sentence, and no machine."""
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            ([], "there is no command"),
+            (["--"], "there is no command"),
+            (["--kernel", "stock", "true"], "there is no command"),
+            (["--frobnicate", "--", "true"], "--frobnicate"),
+            (["true", "--", "true"], "true"),
+            (["--cpus", "0", "--", "true"], "--cpus 0"),
+            (["--cpus", "65", "--", "true"], "--cpus 65"),
+            (["--cpus", "two", "--", "true"], "--cpus two"),
+            (["--icount", "--cpus", "2", "--", "true"], "--icount"),
+            (["--memory", "64M", "--", "true"], "--memory 64M"),
+            (["--memory", "2T", "--", "true"], "--memory 2T"),
+            (["--timeout", "0", "--", "true"], "--timeout 0"),
+            (["--share", "/no/such", "--", "true"], "--share /no/such"),
+            (["--kernel", "/no/such", "--", "true"], "/no/such"),
+            (["--kernel", "/etc/hostname", "--", "true"], "not a kernel"),
+            (["--kernel", "/etc", "--", "true"], "/etc"),
+        ],
+    )
+    def test_bad_option(self, words: list[str], said: str) -> None:
+        done = subprocess.run(
+            [LAB, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == LAB_FAILED
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1, done.stderr
+        assert lines[0].startswith("lab: ") and ";" in lines[0]
+        assert said in lines[0]
+        assert done.stdout == ""
+
+    def test_working_directory_that_is_not_there(self, tmp_path: Path) -> None:
+        ended = lab("true", cwd=tmp_path)
+        assert ended.status == LAB_FAILED
+        assert f"working directory {tmp_path}" in ended.sentence
+
+    def test_option_that_qemu_refuses(self) -> None:
+        ended = lab("true", options=["--cpu-model", "abacus"])
+        assert ended.status == LAB_FAILED
+        assert "QEMU ended with status 1" in ended.sentence
+        assert "abacus" in ended.sentence
