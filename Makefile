@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # make          build the engine, its tests and QEMU
+# make kernel   build the lab's kernels: stock, patched and debug
 # make demo     install what is missing, build, and show a migration
 # make check    install what is missing, build, and run every test
 # make soak     twenty migrations with each mechanism and ring size
@@ -27,6 +28,12 @@ demo: deps
 check: deps
 	@scripts/check
 
+kernel:
+	@scripts/deps --check
+	@scripts/build-kernel stock
+	@scripts/build-kernel patched
+	@scripts/build-kernel debug
+
 soak: deps
 	@scripts/make-qemu
 	@build/venv/bin/python -m pytest tests/migration -m soak -v -p no:cacheprovider
@@ -39,5 +46,5 @@ install:
 clean:
 	rm -rf build
 
-.PHONY: all deps demo check soak install clean
+.PHONY: all deps demo check kernel soak install clean
 .NOTPARALLEL:

@@ -130,6 +130,19 @@ def test_suite_that_breaks_has_failed(check: ModuleType) -> None:
     assert str(tally) == "0 passed, 1 failed, 0 skipped"
 
 
+def test_kernel_that_cannot_be_built_has_failed(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "build-kernel"
+    script.write_text('#!/bin/sh\n[ "$1" = stock ]\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(check, "SCRIPTS", tmp_path)
+    tally = check.run_suite("kernel", check.kernel_build)
+    assert tally.failures == [
+        "kernel: the build of patched ended with status 1"
+    ]
+
+
 def test_missing_pytest_directory_has_failed(
     check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -215,17 +228,22 @@ def test_unknown_suite(
     )
 
 
-def test_without_qemu_its_suites_fail(
+@pytest.mark.parametrize(
+    ("build", "suite"), [("qemu", "migration"), ("kernel", "lab")]
+)
+def test_without_a_build_its_suites_fail(
     check: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    build: str,
+    suite: str,
 ) -> None:
     monkeypatch.setattr(
         check,
         "suites",
         lambda: {
-            "qemu": lambda: check.Tally(failures=["qemu: the build failed"]),
-            "tests/migration": lambda: check.Tally(passed=7),
+            build: lambda: check.Tally(failures=[f"{build}: it failed"]),
+            f"tests/{suite}": lambda: check.Tally(passed=7),
             "tests/build": lambda: check.Tally(passed=2),
         },
     )
