@@ -165,6 +165,63 @@ static inline void shared_bitmap_unmap(struct shared_bitmap *s)
 	TEST_ASSERT(!close(s->fd), "close failed");
 }
 
+/* Takes the dirty pages of one summary bit into bitmap. */
+static inline uint64_t shared_bitmap_harvest_group(struct shared_bitmap *s,
+						   uint64_t group,
+						   unsigned long *bitmap)
+{
+	const uint64_t words = KVM_DIRTY_SUMMARY_PAGES / BITS_PER_LONG;
+	uint64_t i = group * words, count = 0;
+	uint64_t end = min(i + words, BITS_TO_LONGS(s->npages));
+	unsigned long got;
+
+	for (; i < end; i++) {
+		if (!READ_ONCE(s->bitmap[i]))
+			continue;
+		got = __atomic_exchange_n(&s->bitmap[i], 0, __ATOMIC_SEQ_CST);
+		bitmap[i] |= got;
+		count += __builtin_popcountl(got);
+	}
+	return count;
+}
+
+/* Takes the dirty pages of the bits of one word of the summary into bitmap. */
+static inline uint64_t shared_bitmap_harvest_bits(struct shared_bitmap *s,
+						  uint64_t word,
+						  unsigned long bits,
+						  unsigned long *bitmap)
+{
+	uint64_t count = 0;
+
+	for (; bits; bits &= bits - 1)
+		count += shared_bitmap_harvest_group(s,
+			word * BITS_PER_LONG + __builtin_ctzl(bits), bitmap);
+	return count;
+}
+
+static inline uint64_t shared_bitmap_harvest_some(struct shared_bitmap *s,
+						  uint64_t word,
+						  unsigned long mask,
+						  unsigned long *bitmap)
+{
+	unsigned long bits = __atomic_fetch_and(&s->summary[word], ~mask,
+						__ATOMIC_SEQ_CST) & mask;
+
+	return shared_bitmap_harvest_bits(s, word, bits, bitmap);
+}
+
+/* sum points to that word of the summary. */
+static inline uint64_t shared_bitmap_harvest_word(struct shared_bitmap *s,
+						  volatile unsigned long *sum,
+						  uint64_t word,
+						  unsigned long *bitmap)
+{
+	if (!*sum)
+		return 0;
+	return shared_bitmap_harvest_bits(s, word,
+		__atomic_exchange_n(sum, 0, __ATOMIC_SEQ_CST), bitmap);
+}
+
 /*
  * Takes the dirty pages of [first, first + n) into bitmap, which is not
  * cleared before.  The range is in pages and covers whole summary bits.
@@ -175,37 +232,33 @@ static inline uint64_t shared_bitmap_harvest(struct shared_bitmap *s,
 					     uint64_t first, uint64_t n,
 					     unsigned long *bitmap)
 {
-	const uint64_t words = KVM_DIRTY_SUMMARY_PAGES / BITS_PER_LONG;
-	uint64_t end = min(first + n, s->npages), count = 0;
-	uint64_t bit = first / KVM_DIRTY_SUMMARY_PAGES;
-	uint64_t last = DIV_ROUND_UP(end, KVM_DIRTY_SUMMARY_PAGES);
-	uint64_t word, i, mask;
-	unsigned long sum, got;
+	volatile unsigned long *sum;
+	uint64_t from = first / KVM_DIRTY_SUMMARY_PAGES;
+	uint64_t to = DIV_ROUND_UP(min(first + n, s->npages),
+				   KVM_DIRTY_SUMMARY_PAGES);
+	uint64_t word = from / BITS_PER_LONG, end = to / BITS_PER_LONG;
+	unsigned long head = ~0UL << (from % BITS_PER_LONG);
+	unsigned long tail = ~(~0UL << (to % BITS_PER_LONG));
+	uint64_t count = 0;
 
-	for (; bit < last; bit = (bit / BITS_PER_LONG + 1) * BITS_PER_LONG) {
-		mask = ~0UL << (bit % BITS_PER_LONG);
-		if (last - bit / BITS_PER_LONG * BITS_PER_LONG < BITS_PER_LONG)
-			mask &= ~(~0UL << (last % BITS_PER_LONG));
-		if (!(READ_ONCE(s->summary[bit / BITS_PER_LONG]) & mask))
+	if (word == end)
+		return shared_bitmap_harvest_some(s, word, head & tail, bitmap);
+
+	count += shared_bitmap_harvest_some(s, word++, head, bitmap);
+	sum = &s->summary[word];
+	/* In a large slot most words of the summary are 0. */
+	for (; word + 4 <= end; word += 4, sum += 4) {
+		if (!(sum[0] | sum[1] | sum[2] | sum[3]))
 			continue;
-		sum = __atomic_fetch_and(&s->summary[bit / BITS_PER_LONG],
-					 ~mask, __ATOMIC_SEQ_CST) & mask;
-		while (sum) {
-			word = (bit / BITS_PER_LONG * BITS_PER_LONG +
-				__builtin_ctzl(sum)) * words;
-			sum &= sum - 1;
-			for (i = word; i < word + words; i++) {
-				if (i >= BITS_TO_LONGS(s->npages))
-					break;
-				if (!READ_ONCE(s->bitmap[i]))
-					continue;
-				got = __atomic_exchange_n(&s->bitmap[i], 0,
-							  __ATOMIC_SEQ_CST);
-				bitmap[i] |= got;
-				count += __builtin_popcountl(got);
-			}
-		}
+		count += shared_bitmap_harvest_word(s, sum, word, bitmap);
+		count += shared_bitmap_harvest_word(s, sum + 1, word + 1, bitmap);
+		count += shared_bitmap_harvest_word(s, sum + 2, word + 2, bitmap);
+		count += shared_bitmap_harvest_word(s, sum + 3, word + 3, bitmap);
 	}
+	for (; word < end; word++, sum++)
+		count += shared_bitmap_harvest_word(s, sum, word, bitmap);
+	if (tail)
+		count += shared_bitmap_harvest_some(s, word, tail, bitmap);
 	return count;
 }
 
