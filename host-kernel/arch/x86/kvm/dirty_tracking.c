@@ -20,6 +20,9 @@ static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *ca
 	if (cap->flags || cap->args[0])
 		return -EINVAL;
 
+	/* Takes locks that kvm->lock must not be held for. */
+	static_branch_enable(&kvm_write_protect_used);
+
 	mutex_lock(&kvm->lock);
 	if (!kvm->created_vcpus) {
 		kvm->arch.dirty_tracking.write_protect = true;

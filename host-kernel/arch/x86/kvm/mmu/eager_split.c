@@ -12,7 +12,7 @@
 #include "eager_split.h"
 
 /* How much is split between two looks for a signal. */
-#define SPLIT_STEP KVM_PAGES_PER_HPAGE(PG_LEVEL_1G)
+#define SPLIT_STEP ((gfn_t)16 * KVM_PAGES_PER_HPAGE(PG_LEVEL_2M))
 
 bool kvm_splits_eagerly(struct kvm *kvm)
 {
@@ -62,6 +62,22 @@ void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot)
 	split_slot_range(kvm, slot, slot->base_gfn, slot->base_gfn + pages);
 }
 
+/* The first page at or after @gfn, before @end, that any slot has; or @end. */
+static gfn_t next_slot_page(struct kvm *kvm, gfn_t gfn, gfn_t end)
+{
+	struct kvm_memslot_iter iter;
+	gfn_t next = end;
+	int i;
+
+	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
+		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
+						  gfn, end) {
+			next = min(next, max(gfn, iter.slot->base_gfn));
+			break;
+		}
+	return next;
+}
+
 static void split_step(struct kvm *kvm, gfn_t start, gfn_t end)
 {
 	struct kvm_memslot_iter iter;
@@ -77,19 +93,22 @@ static void split_step(struct kvm *kvm, gfn_t start, gfn_t end)
 
 gfn_t kvm_split_range(struct kvm *kvm, gfn_t start, gfn_t end)
 {
-	gfn_t gfn, next;
+	gfn_t left = chunk_pages(kvm), gfn = start, step;
 
 	lockdep_assert_held(&kvm->slots_lock);
 
-	if (end - start > chunk_pages(kvm))
-		end = start + chunk_pages(kvm);
+	while (left) {
+		gfn = next_slot_page(kvm, gfn, end);
+		if (gfn == end)
+			break;
 
-	for (gfn = start; gfn < end; gfn = next) {
-		next = min(end, ALIGN_DOWN(gfn, SPLIT_STEP) + SPLIT_STEP);
-		split_step(kvm, gfn, next);
+		step = min3(left, end - gfn, SPLIT_STEP - gfn % SPLIT_STEP);
+		split_step(kvm, gfn, gfn + step);
+		gfn += step;
+		left -= step;
 		if (signal_pending(current))
-			return next;
+			break;
 		cond_resched();
 	}
-	return end;
+	return gfn;
 }

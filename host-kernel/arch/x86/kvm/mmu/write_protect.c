@@ -43,6 +43,8 @@
 #define CREATE_TRACE_POINTS
 #include "write_protect_trace.h"
 
+DEFINE_STATIC_KEY_FALSE(kvm_write_protect_used);
+
 /* Returns whether the entry was writable. */
 static bool clear_writable(u64 *sptep, int level)
 {
@@ -55,7 +57,7 @@ static bool clear_writable(u64 *sptep, int level)
 	} while (!try_cmpxchg64(sptep, &old, new));
 
 	/* Without A/D bits, being writable is what says that a page is dirty. */
-	if (is_last_spte(old, level) && is_dirty_spte(old) && !is_dirty_spte(new))
+	if (!spte_ad_enabled(old) && is_last_spte(old, level))
 		kvm_set_pfn_dirty(spte_to_pfn(old));
 
 	return true;
@@ -110,17 +112,17 @@ static void tdp_mmu_close_entry(struct kvm_mmu_page *sp, int index)
 
 static void tdp_mmu_close_leaves(struct kvm_mmu_page *sp)
 {
+	u64 *sptes = sp->spt;
 	unsigned long bits;
-	int word, bit;
+	int word;
 
 	for (word = 0; word < BITS_TO_LONGS(SPTE_ENT_PER_PAGE); word++) {
-		if (!READ_ONCE(sp->writable_bitmap[word]))
-			continue;
-
-		bits = xchg(&sp->writable_bitmap[word], 0);
-		for_each_set_bit(bit, &bits, BITS_PER_LONG)
-			clear_writable(&sp->spt[word * BITS_PER_LONG + bit],
-				       PG_LEVEL_4K);
+		if (READ_ONCE(sp->writable_bitmap[word])) {
+			bits = xchg(&sp->writable_bitmap[word], 0);
+			for (; bits; bits &= bits - 1)
+				clear_writable(&sptes[__ffs(bits)], PG_LEVEL_4K);
+		}
+		sptes += BITS_PER_LONG;
 	}
 }
 
@@ -166,26 +168,27 @@ void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep)
 	spin_unlock(&child->wp_lock);
 }
 
-void tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn)
+u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 {
 	struct kvm_mmu *mmu = vcpu->arch.mmu;
 	struct kvm *kvm = vcpu->kvm;
-	u64 *spt = __va(mmu->root.hpa), *sptep, spte;
-	int level;
+	u64 *spt = __va(mmu->root.hpa), *sptep;
+	int level = mmu->root_role.level;
 
-	for (level = mmu->root_role.level; level > PG_LEVEL_4K; level--) {
+	for (;;) {
 		sptep = spt + SPTE_INDEX(gfn << PAGE_SHIFT, level);
-		spte = READ_ONCE(*sptep);
-		if (!is_shadow_present_pte(spte) || is_last_spte(spte, level))
-			return;
+		*spte = READ_ONCE(*sptep);
+		if (!is_shadow_present_pte(*spte) || is_last_spte(*spte, level))
+			return sptep;
 
-		if (!is_writable_pte(spte)) {
+		if (unlikely(!is_writable_pte(*spte))) {
 			read_lock(&kvm->mmu_lock);
 			tdp_mmu_open_entry(kvm, sptep);
 			read_unlock(&kvm->mmu_lock);
 		}
 
-		spt = __va(spte & SPTE_BASE_ADDR_MASK);
+		spt = __va(*spte & SPTE_BASE_ADDR_MASK);
+		level--;
 	}
 }
 

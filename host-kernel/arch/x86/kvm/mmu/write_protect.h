@@ -9,6 +9,7 @@
 #ifndef __KVM_X86_MMU_WRITE_PROTECT_H
 #define __KVM_X86_MMU_WRITE_PROTECT_H
 
+#include <linux/jump_label.h>
 #include <linux/kvm_host.h>
 
 #include "mmu.h"
@@ -17,9 +18,13 @@
 
 #ifdef CONFIG_X86_64
 
+/* On once a VM has enabled it: others do not pay for looking at themselves. */
+DECLARE_STATIC_KEY_FALSE(kvm_write_protect_used);
+
 static inline bool kvm_write_protect_enabled(const struct kvm *kvm)
 {
-	return kvm->arch.dirty_tracking.write_protect;
+	return static_branch_unlikely(&kvm_write_protect_used) &&
+	       kvm->arch.dirty_tracking.write_protect;
 }
 
 /* Whether the entry, at this level of the page tables, is closed. */
@@ -32,13 +37,24 @@ static inline bool spte_is_closed(u64 spte, int level)
 /*
  * TDP MMU: remember that the entry is, or is about to become, writable.  For a
  * leaf: after it has become so and before the page is logged; for an entry that
- * points to a table: before.
+ * points to a table: before.  What changes entries with mmu_lock held for write
+ * makes none of them writable, but for new tables.
+ *
+ * An entry that comes to point to a table is noted after, once more: somebody
+ * may have linked a table first, had it closed, which takes the note away, and
+ * had it zapped again, before the compare-and-exchange that then succeeds.
  */
 static inline void tdp_mmu_note_writable(struct kvm *kvm, u64 *sptep, u64 spte)
 {
-	if (kvm_write_protect_enabled(kvm) && is_shadow_present_pte(spte) &&
-	    is_writable_pte(spte))
-		set_bit(spte_index(sptep), sptep_to_sp(sptep)->writable_bitmap);
+	struct kvm_mmu_page *sp;
+
+	if (!kvm_write_protect_enabled(kvm) || !is_shadow_present_pte(spte) ||
+	    !is_writable_pte(spte))
+		return;
+
+	sp = sptep_to_sp(sptep);
+	if (sp->tdp_mmu_page)
+		set_bit(spte_index(sptep), sp->writable_bitmap);
 }
 
 /* TDP MMU: all entries of a table that is not linked yet are writable. */
@@ -54,10 +70,11 @@ static inline void tdp_mmu_note_all_writable(struct kvm_mmu_page *sp)
 void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep);
 
 /*
- * TDP MMU: open what is closed on the way to the page, as far as there are
- * tables.  Under RCU; takes mmu_lock for read only if something is closed.
+ * TDP MMU: open what is closed on the way to the page.  Returns the last entry
+ * on that way, present or not, and what it was.  Under RCU; takes mmu_lock for
+ * read only if something is closed.
  */
-void tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn);
+u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte);
 
 /*
  * Shadow MMU, all under mmu_lock for write.  A table gets the VM's generation
@@ -101,7 +118,11 @@ static inline bool spte_is_closed(u64 spte, int level)
 	return false;
 }
 
-static inline void tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn) {}
+static inline u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
+{
+	return NULL;
+}
+
 static inline void tdp_mmu_note_writable(struct kvm *kvm, u64 *sptep, u64 spte) {}
 static inline void shadow_mmu_init_gen(struct kvm *kvm, struct kvm_mmu_page *sp) {}
 static inline void shadow_mmu_refresh(struct kvm *kvm, struct kvm_mmu_page *sp) {}
