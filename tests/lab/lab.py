@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import subprocess
@@ -117,6 +118,24 @@ def must(command: Sequence[str | Path]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def mutation(name: str, file: str, old: str, new: str, where: Path) -> Path:
+    """Write where/name.patch, which has new for old in the assembled Linux.
+
+    old must be in the file once.
+    """
+    text = (BUILD / "src/linux" / file).read_text()
+    assert text.count(old) == 1, f"{text.count(old)} times in {file}: {old}"
+    lines = difflib.unified_diff(
+        text.splitlines(keepends=True),
+        text.replace(old, new).splitlines(keepends=True),
+        f"a/{file}",
+        f"b/{file}",
+    )
+    patch = where / f"{name}.patch"
+    patch.write_text("".join(lines))
+    return patch
 
 
 def mutant(patch: Path) -> Path:

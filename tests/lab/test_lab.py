@@ -22,6 +22,7 @@ from .lab import (
     lab,
     must,
     mutant,
+    mutation,
     running,
 )
 
@@ -243,17 +244,18 @@ class TestComplaints:
         self, tmp_path: Path
     ) -> None:
         """It says so itself; and the patched kernel stays as it was."""
-        patch = tmp_path / "lab-selftest.patch"
-        patch.write_text(
-            "--- a/virt/kvm/kvm_main.c\n+++ b/virt/kvm/kvm_main.c\n"
-            "@@ -1,1 +1,2 @@\n+#define KVM_API_VERSION 42\n"
-            " // SPDX-License-Identifier: GPL-2.0-only\n"
-        )
         program = (
             "import fcntl, os\n"
             "print(fcntl.ioctl(os.open('/dev/kvm', os.O_RDWR), 0xAE00))"
         )
         must([BUILD_KERNEL, "--quiet", "patched"])
+        patch = mutation(
+            "lab-selftest",
+            "virt/kvm/kvm_main.c",
+            "r = KVM_API_VERSION;",
+            "r = 42;",
+            tmp_path,
+        )
         before = stamps("src/linux", "linux/patched")
         kernel = mutant(patch)
         assert stamps("src/linux", "linux/patched") == before
