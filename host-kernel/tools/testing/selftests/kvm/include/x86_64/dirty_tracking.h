@@ -403,8 +403,15 @@ static inline void guest_finish(struct kvm_vcpu *vcpu)
 	struct ucall uc;
 
 	vcpu_run(vcpu);
-	TEST_ASSERT(get_ucall(vcpu, &uc) == UCALL_SYNC,
-		    "unexpected exit: %s", exit_reason_str(vcpu->run->exit_reason));
+	switch (get_ucall(vcpu, &uc)) {
+	case UCALL_SYNC:
+		break;
+	case UCALL_ABORT:
+		REPORT_GUEST_ASSERT_2(uc, "values: %#lx, %#lx");
+	default:
+		TEST_FAIL("unexpected exit: %s",
+			  exit_reason_str(vcpu->run->exit_reason));
+	}
 }
 
 static inline void guest_stride(struct kvm_vcpu *vcpu, enum guest_op op,

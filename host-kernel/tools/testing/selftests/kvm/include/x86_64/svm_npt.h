@@ -73,7 +73,38 @@ static inline void nested_vcpu_alloc(struct kvm_vm *vm, vm_paddr_t npt,
 	nested->npt = npt;
 }
 
-/* In L1: have the next nested_run() call l2(arg), which must end in vmmcall. */
+/*
+ * In L2: back to L1, which may run it on.  Neither of them has the registers of
+ * the other saved for it, but for the stack pointer.
+ */
+void nested_leave(void);
+
+extern char nested_entry[];
+__asm__(
+"	.pushsection .text\n"
+"nested_entry:\n"
+"	mov 8(%rsp), %rdi\n"
+"	call *(%rsp)\n"
+"	ud2\n"
+"nested_leave:\n"
+"	push %rbx\n"
+"	push %rbp\n"
+"	push %r12\n"
+"	push %r13\n"
+"	push %r14\n"
+"	push %r15\n"
+"	vmmcall\n"
+"	pop %r15\n"
+"	pop %r14\n"
+"	pop %r13\n"
+"	pop %r12\n"
+"	pop %rbp\n"
+"	pop %rbx\n"
+"	ret\n"
+"	.popsection\n"
+);
+
+/* In L1: have the next nested_run() call l2(arg), which must not return. */
 static inline void nested_start(struct nested_vcpu *nested,
 				void (*l2)(uint64_t arg), uint64_t arg)
 {
@@ -83,25 +114,17 @@ static inline void nested_start(struct nested_vcpu *nested,
 	/* The argument, and below it where the function would return to. */
 	stack[-1] = arg;
 	stack[-2] = (uint64_t)l2;
-	generic_svm_setup(nested->svm, NULL, NULL);
+	generic_svm_setup(nested->svm, nested_entry, &stack[-2]);
 	vmcb->control.nested_ctl = SVM_NESTED_CTL_NP_ENABLE;
 	vmcb->control.nested_cr3 = nested->npt;
 	vmcb->save.rflags = X86_EFLAGS_FIXED;
 }
 
-extern char nested_entry[];
-__asm__(
-"	.pushsection .text\n"
-"nested_entry:\n"
-"	mov 8(%rsp), %rdi\n"
-"	call *(%rsp)\n"
-"	ud2\n"
-"	.popsection\n"
-);
-
-/* Returns at the L2's next exit; vmcb->save tells where it goes on. */
+/* In L1: runs L2 until it calls nested_leave(). */
 static inline void nested_run(struct nested_vcpu *nested)
 {
+	struct vmcb *vmcb = nested->svm->vmcb;
+
 	/* What is below the stack pointer is the compiler's. */
 	asm volatile("lea -128(%%rsp), %%rsp\n\t"
 		     "push %%rbp\n\t"
@@ -113,17 +136,9 @@ static inline void nested_run(struct nested_vcpu *nested)
 		     : : "a" (nested->svm->vmcb_gpa)
 		     : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10",
 		       "r11", "r12", "r13", "r14", "r15", "cc", "memory");
-}
-
-/* In L1: runs l2(arg) to its first vmmcall. */
-static inline void nested_call(struct nested_vcpu *nested,
-			       void (*l2)(uint64_t arg), uint64_t arg)
-{
-	nested_start(nested, l2, arg);
-	nested->svm->vmcb->save.rip = (uint64_t)nested_entry;
-	nested->svm->vmcb->save.rsp = nested->stack - 16;
-	nested_run(nested);
-	GUEST_ASSERT_EQ(nested->svm->vmcb->control.exit_code, SVM_EXIT_VMMCALL);
+	GUEST_ASSERT_2(vmcb->control.exit_code == SVM_EXIT_VMMCALL,
+		       vmcb->control.exit_code, vmcb->control.exit_info_2);
+	vmcb->save.rip += 3;
 }
 
 #endif /* SELFTEST_KVM_SVM_NPT_H */
