@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak import pytest_collection_modifyitems, pytest_configure
+
 from .lab import BUILD_KERNEL, must
 
 

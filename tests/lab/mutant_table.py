@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernels that are broken on purpose, and what finds each of them out.
+
+mutants.patch builds all of them into one kernel; kvm.mutant=NAME chooses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RACE = "x86_64/write_protect_race_test"
+MODEL = "x86_64/write_protect_all_test"
+BITMAP = "dirty_bitmap_fd_test"
+
+SHADOW = "kvm.tdp_mmu=0"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One way to break the kernel."""
+
+    name: str
+    breaks: str  # the invariant, or the promise
+    how: str
+    test: tuple[str, ...]
+    kernel_arguments: tuple[str, ...] = ()
+    soak: bool = False  # one of its kind is in every make check
+
+    def __str__(self) -> str:
+        return "-".join((self.name, *self.kernel_arguments))
+
+
+MUTANTS = (
+    Mutant(
+        "log-first",
+        "I1",
+        "the page is logged before its SPTE is writable",
+        (RACE,),
+    ),
+    Mutant(
+        "log-first",
+        "I1",
+        "the same for shadow pages",
+        (RACE,),
+        (SHADOW,),
+        soak=True,
+    ),
+    Mutant(
+        "rearm-first",
+        "I2",
+        "KVM_GET_DIRTY_LOG write-protects before it takes the bits",
+        (RACE, "-m", "get", "-w", "none"),
+    ),
+    Mutant(
+        "no-flush", "I3", "write-protect returns without a TLB flush", (RACE,)
+    ),
+    Mutant(
+        "no-flush",
+        "I3",
+        "the same for shadow pages",
+        (RACE,),
+        (SHADOW,),
+        soak=True,
+    ),
+    Mutant(
+        "parent-first",
+        "I4",
+        "an entry is opened before its children are closed",
+        (RACE,),
+    ),
+    Mutant(
+        "no-children",
+        "I4",
+        "the leaves of a table that is opened are not closed",
+        (RACE,),
+        soak=True,
+    ),
+    Mutant(
+        "shadow-no-children",
+        "I4",
+        "shadow pages of an old generation are linked as they are",
+        (RACE,),
+        (SHADOW,),
+    ),
+    Mutant(
+        "note-after-log",
+        "I4",
+        "a leaf's bit is set after the page is logged",
+        (RACE,),
+        soak=True,
+    ),
+    Mutant(
+        "note-after-open",
+        "I4",
+        "an upper entry's bit is set after it is writable",
+        (RACE,),
+        soak=True,
+    ),
+    Mutant(
+        "stale-parent",
+        "I5",
+        "a closed entry is not waited for while it is being opened",
+        (RACE,),
+    ),
+    Mutant(
+        "leaf-only",
+        "I6",
+        "the fast path looks at the leaf only: the fault never ends",
+        (RACE,),
+    ),
+    Mutant(
+        "trusting",
+        "I9",
+        "bits beyond the slot's end are taken for pages",
+        (BITMAP,),
+        (SHADOW,),
+    ),
+    Mutant(
+        "summary-first",
+        "two levels",
+        "the summary bit is set before the page's bit",
+        (RACE, "-m", "shared"),
+    ),
+    Mutant(
+        "no-shadow",
+        "write-protect all",
+        "shadow roots are left as they are",
+        (RACE,),
+        (SHADOW,),
+        soak=True,
+    ),
+    Mutant(
+        "no-smm",
+        "write-protect all",
+        "the address space of SMM is left out",
+        (MODEL,),
+    ),
+    Mutant(
+        "no-protect-on-log",
+        "logging in O(1)",
+        "turning on logging write-protects nothing",
+        (RACE,),
+        soak=True,
+    ),
+    Mutant(
+        "no-give-back",
+        "EFAULT loses nothing",
+        "what could not be copied is forgotten",
+        (MODEL,),
+        soak=True,
+    ),
+)
+
+# The pauses alone, which give a mutant its chance: nothing may be lost.
+CONTROLS = (
+    Mutant("pause", "nothing", "only the pauses", (RACE,)),
+    Mutant("pause", "nothing", "only the pauses", (RACE,), (SHADOW,)),
+    Mutant(
+        "pause",
+        "nothing",
+        "only the pauses",
+        (RACE, "-m", "get", "-w", "none"),
+        soak=True,
+    ),
+    Mutant(
+        "pause", "nothing", "only the pauses", (BITMAP,), (SHADOW,), soak=True
+    ),
+    Mutant("pause", "nothing", "only the pauses", (MODEL,), soak=True),
+)
