@@ -39,16 +39,16 @@ struct kvm_dirty_bitmap {
 	size_t summary_size;
 };
 
-/*
- * After the bit of page @rel_gfn of the slot has been set.  The barrier orders
- * that before the look at the summary; it pairs with the exchange by which
- * userspace clears the summary before it looks at the bitmap.
- */
+/* After the bit of page @rel_gfn of the slot has been set. */
 static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,
 					      unsigned long rel_gfn)
 {
 	unsigned long group = rel_gfn / KVM_DIRTY_SUMMARY_PAGES;
 
+	/*
+	 * That bit before the look at the summary; pairs with the exchange by
+	 * which userspace clears the summary before it looks at the bitmap.
+	 */
 	smp_mb__after_atomic();
 	if (!test_bit_le(group, bitmap->summary))
 		set_bit_le(group, bitmap->summary);
