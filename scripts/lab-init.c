@@ -6,8 +6,8 @@
  *
  * scripts/lab puts the file "job" beside this program: strings that each end
  * in a NUL.  First the number of shares, then tag and directory of each; the
- * working directory; the number of arguments and the arguments; and all that
- * is left is the environment.
+ * number of directories to keep, and these; the working directory; the number
+ * of arguments and the arguments; and all that is left is the environment.
  */
 
 #define _GNU_SOURCE
@@ -46,6 +46,9 @@ struct job {
     char *next;
     size_t n_shares;
     char **shares; /* tag, directory, tag, directory ... */
+    size_t n_kept;
+    char **kept; /* below what is mounted over, and to be seen all the same */
+    int *kept_fds;
     char *cwd;
     char **argv;
     char **env;
@@ -130,6 +133,30 @@ static void mount_all(void)
     symlink("/proc/self/fd/0", "/dev/stdin");
     symlink("/proc/self/fd/1", "/dev/stdout");
     symlink("/proc/self/fd/2", "/dev/stderr");
+}
+
+static void open_kept(struct job *job)
+{
+    job->kept_fds = calloc(job->n_kept + 1, sizeof(*job->kept_fds));
+    for (size_t i = 0; i < job->n_kept; i++) {
+        job->kept_fds[i] = open_tree(AT_FDCWD, job->kept[i],
+                                     OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        if (job->kept_fds[i] < 0) {
+            fail("cannot keep", job->kept[i]);
+        }
+    }
+}
+
+static void mount_kept(const struct job *job)
+{
+    for (size_t i = 0; i < job->n_kept; i++) {
+        make_dirs(job->kept[i]);
+        if (move_mount(job->kept_fds[i], "", AT_FDCWD, job->kept[i],
+                       MOVE_MOUNT_F_EMPTY_PATH) < 0) {
+            fail("cannot keep", job->kept[i]);
+        }
+        close(job->kept_fds[i]);
+    }
 }
 
 static void mount_shares(const struct job *job)
@@ -259,6 +286,8 @@ static void read_job(struct job *job, const char *path)
     close(fd);
     job->n_shares = strtoul(next_string(job), NULL, 10);
     job->shares = next_strings(job, 2 * job->n_shares);
+    job->n_kept = strtoul(next_string(job), NULL, 10);
+    job->kept = next_strings(job, job->n_kept);
     job->cwd = next_string(job);
     job->argv = next_strings(job, strtoul(next_string(job), NULL, 10));
     job->env = next_strings(job, strings_left(job));
@@ -367,8 +396,10 @@ int main(int argc, char **argv)
         fail("cannot name", "the job");
     }
     read_job(&job, path);
+    open_kept(&job);
     mount_all();
     status_port = open_port("lab.status");
+    mount_kept(&job);
     mount_shares(&job);
     loopback_up();
     sethostname("lab", 3);
