@@ -88,7 +88,7 @@ def table(stock: Figures, patched: Figures, mebibytes: int) -> list[str]:
         if f"migrate-fetch.{way}" in patched:
             lines.append(
                 row(
-                    f"fetch beside a writing vCPU: {way}",
+                    f"fetch 64 MiB beside a writing vCPU: {way}",
                     stock["migrate-fetch.get"],
                     patched[f"migrate-fetch.{way}"],
                 )
@@ -141,7 +141,7 @@ def main() -> None:
     for kernel in ("stock", "patched"):
         numbers = measure(kernel, (*size, "rearm", "enable"), memory)
         numbers |= measure(
-            kernel, ("-m", "256", "migrate"), ("--memory", "1G")
+            kernel, ("-m", "64", "migrate"), ("--memory", "1G")
         )
         both.append(numbers)
     both[1] |= measure("patched", ("sparse",), ("--memory", "4G"))

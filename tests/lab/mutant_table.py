@@ -100,7 +100,7 @@ MUTANTS = (
         "stale-parent",
         "I5",
         "a closed entry is not waited for while it is being opened",
-        (RACE,),
+        (RACE, *"-m shared -w range -P dense -v 6 -t 20".split()),
     ),
     Mutant(
         "leaf-only",
@@ -113,7 +113,6 @@ MUTANTS = (
         "I9",
         "bits beyond the slot's end are taken for pages",
         (BITMAP,),
-        (SHADOW,),
     ),
     Mutant(
         "summary-first",
@@ -162,8 +161,6 @@ CONTROLS = (
         (RACE, "-m", "get", "-w", "none"),
         soak=True,
     ),
-    Mutant(
-        "pause", "nothing", "only the pauses", (BITMAP,), (SHADOW,), soak=True
-    ),
+    Mutant("pause", "nothing", "only the pauses", (BITMAP,), soak=True),
     Mutant("pause", "nothing", "only the pauses", (MODEL,), soak=True),
 )

@@ -19,6 +19,9 @@
 /* What is dirty in a slot that is otherwise untouched. */
 #define SPARSE_PAGES	1000UL
 
+/* How long the harvest loop runs beside a writing vCPU. */
+#define MIGRATE_NS	1000000000UL
+
 enum way {
 	WAY_GET,		/* KVM_GET_DIRTY_LOG */
 	WAY_CLEAR,		/* KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG */
@@ -360,8 +363,8 @@ static void figure_migrate(void)
 		migrate_passes = spent = rounds = 0;
 		pthread_create(&thread, NULL, migrate_writer, &b);
 		begun = now();
-		while (now() - begun < 10000000000ULL) {
-			usleep(100000);
+		while (now() - begun < MIGRATE_NS) {
+			usleep(10000);
 			start = now();
 			harvest(&b);
 			rearm(&b);
