@@ -949,7 +949,7 @@ int main(int argc, char *argv[])
 	if (wanted("rearm"))
 		TEST_ASSERT(run.rearm != REARM_NONE, "-x rearm with -w none");
 	if (run.nested)
-		TEST_REQUIRE(kvm_cpu_has(X86_FEATURE_SVM));
+		TEST_REQUIRE(kvm_cpu_has(X86_FEATURE_SVM) && kvm_is_tdp_enabled());
 	/* Harvests without an ioctl do not make CPUs empty their own buffers. */
 	if (run.harvest == HARVEST_RING || run.harvest == HARVEST_SHARED)
 		TEST_REQUIRE(!is_intel_cpu());

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which of the kernel's KVM selftests run in the lab, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Selftest:
+    """A program with its arguments; limit is in seconds."""
+
+    command: str
+    limit: int = 60
+    # Not on every make check, or there but not with the shadow MMU as well.
+    soak: bool = False
+    once: bool = False
+
+    @property
+    def name(self) -> str:
+        """Short enough for the name of a test."""
+        return self.command.replace("x86_64/", "").replace(" ", "_")
+
+
+HUGE = "anonymous_hugetlb_2mb"
+
+# Upstream's, as far as they have to do with memory, nested guests and exits.
+UPSTREAM = (
+    Selftest("dirty_log_test -M dirty-log -i 4", 120),
+    Selftest("dirty_log_test -M clear-log -i 4", 120, once=True),
+    Selftest("dirty_log_test -M dirty-ring -i 4", 120),
+    Selftest("dirty_log_test -M dirty-ring -i 4 -c 1024", 120),
+    Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
+    Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M -g"),
+    Selftest(f"dirty_log_perf_test -i 2 -v 2 -b 16M -s {HUGE} -x 2"),
+    Selftest("demand_paging_test -v 2 -b 16M"),
+    Selftest("demand_paging_test -v 2 -b 16M -u MISSING -s shmem"),
+    Selftest("memslot_modification_stress_test -v 2 -b 16M -i 3"),
+    Selftest("memslot_perf_test -l 1 -s 32 -e 1", 120, once=True),
+    Selftest("access_tracking_perf_test -v 2 -b 16M"),
+    Selftest("kvm_page_table_test -v 2 -b 32M"),
+    Selftest("kvm_page_table_test -v 2 -b 32M -s anonymous_thp"),
+    Selftest(f"kvm_page_table_test -v 2 -b 32M -s {HUGE}"),
+    Selftest("set_memory_region_test", 180, soak=True),
+    Selftest("kvm_binary_stats_test"),
+    Selftest("x86_64/smm_test"),
+    Selftest("x86_64/state_test"),
+    Selftest("x86_64/svm_vmcall_test"),
+    Selftest("x86_64/svm_int_ctl_test", once=True),
+    Selftest("x86_64/svm_nested_shutdown_test", once=True),
+    Selftest("x86_64/hyperv_svm_test", once=True),
+    # The same with more, and all that is left.
+    Selftest("dirty_log_test -i 32", 300, soak=True),
+    Selftest("dirty_log_perf_test -v 4 -b 64M -s anonymous_thp", soak=True),
+    Selftest("dirty_log_perf_test -v 4 -b 64M -s shmem", soak=True),
+    Selftest("dirty_log_perf_test -v 2 -b 64M -x 16 -o -e", soak=True),
+    Selftest("dirty_log_perf_test -v 2 -b 64M -p 1 -f 4", soak=True),
+    Selftest("demand_paging_test -v 4 -b 64M -s anonymous_thp", soak=True),
+    Selftest("demand_paging_test -v 2 -b 64M -u MINOR -s shmem", soak=True),
+    Selftest("memslot_modification_stress_test -v 4 -b 32M -i 30", soak=True),
+    Selftest("memslot_perf_test -l 1 -s 512", 300, soak=True),
+    Selftest("access_tracking_perf_test -v 4 -b 64M", soak=True),
+    Selftest("kvm_page_table_test -v 4 -b 128M -s shmem", soak=True),
+    Selftest("max_guest_memory_test -s 1G -c 1 -H", 120, soak=True),
+    Selftest("hardware_disable_test", 180, soak=True),
+    Selftest("kvm_create_max_vcpus", 120, soak=True),
+    Selftest("rseq_test", 120, soak=True),
+    Selftest("steal_time", soak=True),
+    Selftest("system_counter_offset_test", soak=True),
+    Selftest("x86_64/cpuid_test", soak=True),
+    Selftest("x86_64/cr4_cpuid_sync_test", soak=True),
+    Selftest("x86_64/debug_regs", soak=True),
+    Selftest("x86_64/fix_hypercall_test", soak=True),
+    Selftest("x86_64/get_msr_index_features", soak=True),
+    Selftest("x86_64/hyperv_clock", soak=True),
+    Selftest("x86_64/hyperv_cpuid", soak=True),
+    Selftest("x86_64/hyperv_features", soak=True),
+    Selftest("x86_64/kvm_clock_test", soak=True),
+    Selftest("x86_64/kvm_pv_test", soak=True),
+    Selftest("x86_64/max_vcpuid_cap_test", soak=True),
+    Selftest("x86_64/monitor_mwait_test", soak=True),
+    Selftest("x86_64/nested_exceptions_test", soak=True),
+    Selftest("x86_64/platform_info_test", soak=True),
+    Selftest("x86_64/set_boot_cpu_id", soak=True),
+    Selftest("x86_64/set_sregs_test", soak=True),
+    Selftest("x86_64/svm_nested_soft_inject_test", soak=True),
+    Selftest("x86_64/sync_regs_test", soak=True),
+    Selftest("x86_64/triple_fault_event_test", soak=True),
+    Selftest("x86_64/tsc_msrs_test", soak=True),
+    Selftest("x86_64/userspace_io_test", soak=True),
+    Selftest("x86_64/userspace_msr_exit_test", soak=True),
+    Selftest("x86_64/xapic_ipi_test", 120, soak=True),
+    Selftest("x86_64/xapic_state_test", soak=True),
+    Selftest("x86_64/xen_shinfo_test", 120, soak=True),
+    Selftest("x86_64/xen_vmcall_test", soak=True),
+    Selftest("x86_64/xss_msr_test", soak=True),
+)
+
+RACE = "x86_64/write_protect_race_test"
+MODEL = "x86_64/write_protect_all_test"
+NESTED = "x86_64/nested_write_protect_test"
+EVERYBODY = "rearm,slot,log,get,split,zap,thp,ksm,age"
+
+
+def soaks(command: str, limit: int = 120) -> Selftest:
+    """Longer than a make check allows."""
+    return Selftest(command, limit, soak=True)
+
+
+OURS = (
+    Selftest(f"{MODEL} -n 80", 180),
+    Selftest("dirty_bitmap_fd_test", 120),
+    Selftest("x86_64/eager_page_split_test", 120),
+    Selftest(NESTED, 120),
+    Selftest(f"{RACE} -v 3 -t 4"),
+    Selftest(f"{RACE} -v 3 -t 4 -m ring"),
+    Selftest(f"{RACE} -v 3 -t 4 -m manual"),
+    Selftest(f"{RACE} -v 3 -t 4 -n"),
+    Selftest(f"{RACE} -v 3 -t 4 -x rearm,split -s {HUGE}"),
+    Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp"),
+    Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s shmem -n", once=True),
+    *(soaks(f"{MODEL} -n 600 -r {seed}", 300) for seed in range(2, 5)),
+    *(soaks(f"{NESTED} -n 3000 -r {seed}", 300) for seed in range(2, 5)),
+    *(
+        soaks(f"{RACE} -v {vcpus} -t 20 -m {mode} -P {pattern}")
+        for vcpus, mode, pattern in (
+            (2, "mix", "mix"),
+            (4, "mix", "hot"),
+            (6, "mix", "dense"),
+            (4, "shared", "random"),
+            (4, "ring", "stride"),
+            (4, "manual", "mix"),
+        )
+    ),
+    *(
+        soaks(f"{RACE} -t 20 -x {who} -s {backing}{nested}")
+        for who in ("rearm", "rearm,age", "zap,split,slot", EVERYBODY)
+        for backing in ("shmem", "anonymous_thp", HUGE)
+        for nested in ("", " -n")
+    ),
+)
+
+# Orders that lose pages have to be noticed: it would prove nothing else that
+# no page is lost in the others.
+MUST_FAIL = tuple(
+    Selftest(f"{RACE} -v 3 -t 20 -b {order} -m {mode} -w {rearm}")
+    for order in ("rearm-first", "copy-first")
+    for mode, rearm in (("nowp", "all"), ("shared", "range"), ("ring", "all"))
+)
+
+# What fails on Debian's kernel in the lab, and so on ours: what it says then,
+# and why.
+KNOWN_FAILURES = {
+    "x86_64/debug_regs": (
+        r"INT3: exit",
+        "the emulated CPU does not intercept INT3 in the guest as SVM does",
+    ),
+    "x86_64/hyperv_clock": (
+        r"r1 - t1 < 100000",
+        "the clocks of the emulated CPU are too coarse",
+    ),
+    "x86_64/kvm_clock_test": (
+        r"unexpected kvm-clock value",
+        "the clocks of the emulated CPU are too coarse",
+    ),
+    "x86_64/nested_exceptions_test": (
+        r"exit_info_1 == error_code",
+        "the emulated CPU does not give the error code of a nested exception",
+    ),
+    "x86_64/svm_nested_soft_inject_test": (
+        r"nRIP Save",
+        "the emulated CPU has no NRIPS",
+    ),
+    "memslot_perf_test": (
+        r"",
+        "it gives up when the guest takes more than ten seconds",
+    ),
+}

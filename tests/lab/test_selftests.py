@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel's own KVM selftests, and ours, on both kernels and both MMUs.
+
+All programs of one kernel and MMU run in one boot of the lab; each of them is a
+test case here.  With -m soak, all that there are, and much longer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from .lab import Ended, lab, selftests
+from .selftest_table import (
+    KNOWN_FAILURES,
+    MUST_FAIL,
+    OURS,
+    UPSTREAM,
+    Selftest,
+)
+
+DRIVER = Path(__file__).with_name("run_selftests.sh")
+SKIPPED = 4
+KILLED = {124, 137}  # by timeout(1)
+OPTIONS = ["--cpus", "4", "--memory", "4G"]
+# Only a page of 1 GiB that is there from the start on can be had later.
+OPTIONS += ["--append", "hugepagesz=1G hugepages=1"]
+MMUS = {
+    "tdp": "kvm.tdp_mmu=1",
+    "shadow": "kvm.tdp_mmu=0",
+    # Not even the CPU knows of guest-physical addresses.
+    "npt0": "kvm_amd.npt=0",
+}
+
+# Where what runs, and where more of it in a soak.
+CHECKED = {
+    ("patched", "tdp"): UPSTREAM + OURS,
+    ("patched", "shadow"): UPSTREAM + OURS,
+    ("stock", "tdp"): UPSTREAM,
+}
+SOAKED = CHECKED | {
+    ("patched", "npt0"): OURS,
+    ("debug", "tdp"): OURS,
+    ("debug", "shadow"): OURS,
+    ("stock", "shadow"): UPSTREAM,
+}
+SLOWER = {"debug": 4}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one program ended."""
+
+    status: int
+    seconds: float
+    output: str
+
+
+@dataclass(frozen=True)
+class Boot:
+    """How the programs of one boot ended; none after a crash has a result."""
+
+    ended: Ended
+    results: dict[str, Result]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program on a kernel."""
+
+    kernel: str
+    mmu: str
+    test: Selftest
+
+    def __str__(self) -> str:
+        return f"{self.kernel}-{self.mmu}-{self.test.name}"
+
+
+def parse(output: str, programs: tuple[Selftest, ...]) -> dict[str, Result]:
+    """What the driver's frames say."""
+    pattern = re.compile(
+        r"^@@ begin (\d+)\n(.*?)^@@ end \1 (\d+) (\d+)$",
+        re.MULTILINE | re.DOTALL,
+    )
+    return {
+        programs[int(match[1])].name: Result(
+            int(match[3]), int(match[4]) / 1000, match[2]
+        )
+        for match in pattern.finditer(output)
+    }
+
+
+@lru_cache(maxsize=None)
+def boot(kernel: str, mmu: str, programs: tuple[Selftest, ...]) -> Boot:
+    """Run programs, which are those of the patched kernel's tree.
+
+    That has upstream's, too, and they are the same for both kernels.
+    """
+    slower = SLOWER.get(kernel, 1)
+    limits = [test.limit * slower for test in programs]
+    ended = lab(
+        DRIVER,
+        selftests("patched"),
+        *(f"{n} {test.command}" for n, test in zip(limits, programs)),
+        kernel=kernel,
+        seconds=sum(limits) // 2 + 120,
+        options=[*OPTIONS, "--append", MMUS[mmu]],
+    )
+    return Boot(ended, parse(ended.stdout, programs))
+
+
+def selected(kernel: str, mmu: str, soak: bool) -> tuple[Selftest, ...]:
+    """What runs there, at every make check or in a soak."""
+    if soak:
+        return SOAKED[kernel, mmu]
+    return tuple(
+        test
+        for test in CHECKED[kernel, mmu]
+        if not test.soak and not (test.once and mmu == "shadow")
+    )
+
+
+def cases(soak: bool) -> list[Case]:
+    """What test_selftest or test_soak is to run."""
+    return [
+        Case(kernel, mmu, test)
+        for kernel, mmu in (SOAKED if soak else CHECKED)
+        for test in selected(kernel, mmu, soak)
+    ]
+
+
+def judge(case: Case, programs: tuple[Selftest, ...]) -> None:
+    """Pass, skip or fail as the program did."""
+    run = boot(case.kernel, case.mmu, programs)
+    result = run.results.get(case.test.name)
+    if result is None:
+        pytest.fail(
+            f"{case.test.command} did not end; the lab ended with "
+            f"status {run.ended.status} and says:\n"
+            f"{run.ended.stderr}\n{run.ended.stdout[-2000:]}"
+        )
+    print(result.output)
+    print(f"{case.test.command}: status {result.status}, {result.seconds} s")
+    if result.status == 0:
+        return
+    program = case.test.command.split()[0]
+    # Ours have all they want on our kernel, if there is nested paging.
+    if result.status == SKIPPED and (
+        case.test in UPSTREAM or case.mmu == "npt0"
+    ):
+        said = re.search(r"SKIP - (.*)", result.output)
+        pytest.skip(said[1] if said else "it says that it cannot run here")
+    says, why = KNOWN_FAILURES.get(program, (None, ""))
+    if says is not None and re.search(says, result.output):
+        pytest.skip(f"fails on Debian's kernel, too: {why}")
+    late = " (it took too long)" if result.status in KILLED else ""
+    pytest.fail(
+        f"{case.test.command} ended with status {result.status}{late}:\n"
+        f"{result.output[-4000:]}"
+    )
+
+
+@pytest.mark.parametrize("case", cases(soak=False), ids=str)
+def test_selftest(case: Case) -> None:
+    judge(case, selected(case.kernel, case.mmu, soak=False))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", cases(soak=True), ids=str)
+def test_soak(case: Case) -> None:
+    judge(case, selected(case.kernel, case.mmu, soak=True))
+
+
+@pytest.mark.parametrize("test", MUST_FAIL, ids=lambda test: test.name)
+def test_wrong_order_is_noticed(test: Selftest) -> None:
+    result = boot("patched", "tdp", MUST_FAIL).results[test.name]
+    assert re.search(r"page \d+ is lost", result.output), result.output
+
+
+@pytest.mark.parametrize(("kernel", "mmu"), CHECKED)
+def test_no_complaint(kernel: str, mmu: str) -> None:
+    """All programs may pass, and the kernel warn: the lab says so then."""
+    ended = boot(kernel, mmu, selected(kernel, mmu, soak=False)).ended
+    assert ended.status == 0, ended.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("kernel", "mmu"), SOAKED)
+def test_no_complaint_in_soak(kernel: str, mmu: str) -> None:
+    ended = boot(kernel, mmu, selected(kernel, mmu, soak=True)).ended
+    assert ended.status == 0, ended.stderr
