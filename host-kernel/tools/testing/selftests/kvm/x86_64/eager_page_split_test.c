@@ -476,10 +476,7 @@ static void test_no_memory(void)
 	rig_free(&rig);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} tests[] = {
+static const struct named_test tests[] = {
 	{ "arguments", test_arguments },
 	{ "log-start", test_log_starts },
 	{ "clear", test_clear },
@@ -494,26 +491,16 @@ static const struct {
 int main(int argc, char *argv[])
 {
 	const char *only = argc > 1 ? argv[1] : NULL;
-	int i, ran = 0;
 
 	setbuf(stdout, NULL);
 	if (only && only[0] == '-') {
 		printf("usage: %s [test], one of:", argv[0]);
-		for (i = 0; i < ARRAY_SIZE(tests); i++)
-			printf(" %s", tests[i].name);
-		printf("\n");
+		print_test_names(tests, ARRAY_SIZE(tests));
 		return 0;
 	}
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT));
 	/* The shadow of a guest's own page tables is another matter. */
 	TEST_REQUIRE(kvm_is_tdp_enabled());
-	for (i = 0; i < ARRAY_SIZE(tests); i++) {
-		if (only && strcmp(only, tests[i].name))
-			continue;
-		pr_info("%s\n", tests[i].name);
-		tests[i].run();
-		ran++;
-	}
-	TEST_ASSERT(ran, "there is no test %s", only);
+	run_tests(tests, ARRAY_SIZE(tests), only);
 	return 0;
 }

@@ -542,10 +542,7 @@ static void test_builds(void)
 	free(got);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} tests[] = {
+static const struct named_test tests[] = {
 	{ "each", test_each },
 	{ "model", test_models },
 	{ "builds", test_builds },
@@ -554,7 +551,7 @@ static const struct {
 int main(int argc, char *argv[])
 {
 	const char *only = NULL;
-	int opt, i, ran = 0;
+	int opt;
 
 	setbuf(stdout, NULL);
 	while ((opt = getopt(argc, argv, "hn:r:t:")) != -1) {
@@ -571,9 +568,7 @@ int main(int argc, char *argv[])
 		default:
 			printf("usage: %s [-h] [-n steps] [-r seed] [-t test]\n"
 			       " -t: only this test, which is one of:", argv[0]);
-			for (i = 0; i < ARRAY_SIZE(tests); i++)
-				printf(" %s", tests[i].name);
-			printf("\n");
+			print_test_names(tests, ARRAY_SIZE(tests));
 			return 0;
 		}
 	}
@@ -581,13 +576,6 @@ int main(int argc, char *argv[])
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT));
 	TEST_REQUIRE(kvm_cpu_has(X86_FEATURE_SVM));
 	TEST_REQUIRE(kvm_is_tdp_enabled());
-	for (i = 0; i < ARRAY_SIZE(tests); i++) {
-		if (only && strcmp(only, tests[i].name))
-			continue;
-		pr_info("%s\n", tests[i].name);
-		tests[i].run();
-		ran++;
-	}
-	TEST_ASSERT(ran, "there is no test %s", only);
+	run_tests(tests, ARRAY_SIZE(tests), only);
 	return 0;
 }

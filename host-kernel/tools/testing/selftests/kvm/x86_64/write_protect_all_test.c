@@ -1208,10 +1208,7 @@ static void test_stats(void)
 	test_mem_unmap(&mem);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} tests[] = {
+static const struct named_test tests[] = {
 	{ "opt-in", test_opt_in },
 	{ "range-arguments", test_range_arguments },
 	{ "log-flag", test_log_flag },
@@ -1229,23 +1226,19 @@ static const struct {
 
 static void help(const char *name)
 {
-	int i;
-
 	printf("usage: %s [-h] [-n steps] [-r seed] [-t test]\n"
 	       " -n: steps of each model (default %d)\n"
 	       " -r: seed of the random numbers (default %lu)\n"
 	       " -t: only this test, which is one of:", name, nr_steps,
 	       first_seed);
-	for (i = 0; i < ARRAY_SIZE(tests); i++)
-		printf(" %s", tests[i].name);
-	printf("\n");
+	print_test_names(tests, ARRAY_SIZE(tests));
 	exit(0);
 }
 
 int main(int argc, char *argv[])
 {
 	const char *only = NULL;
-	int opt, i, ran = 0;
+	int opt;
 
 	setbuf(stdout, NULL);
 	while ((opt = getopt(argc, argv, "hn:r:t:")) != -1) {
@@ -1266,13 +1259,6 @@ int main(int argc, char *argv[])
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM));
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT));
 
-	for (i = 0; i < ARRAY_SIZE(tests); i++) {
-		if (only && strcmp(only, tests[i].name))
-			continue;
-		pr_info("%s\n", tests[i].name);
-		tests[i].run();
-		ran++;
-	}
-	TEST_ASSERT(ran, "there is no test %s", only);
+	run_tests(tests, ARRAY_SIZE(tests), only);
 	return 0;
 }

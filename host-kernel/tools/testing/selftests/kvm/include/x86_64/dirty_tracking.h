@@ -22,6 +22,36 @@
 #define PAGES_2M		512UL
 #define PAGES_1G		(512UL * 512)
 
+/* What a test program consists of; it may run one of them only. */
+struct named_test {
+	const char *name;
+	void (*run)(void);
+};
+
+static inline void print_test_names(const struct named_test *tests, int n)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		printf(" %s", tests[i].name);
+	printf("\n");
+}
+
+static inline void run_tests(const struct named_test *tests, int n,
+			     const char *only)
+{
+	int i, ran = 0;
+
+	for (i = 0; i < n; i++) {
+		if (only && strcmp(only, tests[i].name))
+			continue;
+		pr_info("%s\n", tests[i].name);
+		tests[i].run();
+		ran++;
+	}
+	TEST_ASSERT(ran, "there is no test %s", only);
+}
+
 #define TEST_ERRNO(call, err)						\
 do {									\
 	int __ret = (call);						\
