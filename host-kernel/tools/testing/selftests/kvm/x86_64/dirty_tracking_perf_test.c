@@ -22,7 +22,7 @@
 /* How long the harvest loop runs beside a writing vCPU. */
 #define MIGRATE_NS	1000000000UL
 
-enum way {
+enum method {
 	WAY_GET,		/* KVM_GET_DIRTY_LOG */
 	WAY_CLEAR,		/* KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG */
 	WAY_FETCH,		/* fetch only, then write-protect all */
@@ -41,7 +41,7 @@ static const uint32_t new_caps[] = {
 static uint64_t mebibytes = 3072;
 
 struct bench {
-	enum way way;
+	enum method way;
 	struct kvm_vm *vm;
 	struct kvm_vcpu *vcpu;
 	struct test_mem mem;
@@ -64,13 +64,13 @@ static void report(const char *what, const char *way, uint64_t value,
 	printf("%s.%s %lu %s\n", what, way, value, unit);
 }
 
-static bool has_way(enum way way)
+static bool has_way(enum method way)
 {
 	return way < WAY_FETCH || kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM);
 }
 
 /* Returns false if the host has not got the memory. */
-static bool bench_start(struct bench *b, enum way way,
+static bool bench_start(struct bench *b, enum method way,
 			enum vm_mem_backing_src_type src, uint64_t gpa,
 			uint64_t npages)
 {
@@ -142,7 +142,7 @@ static void figure_rearm(void)
 {
 	uint64_t start, spent, written, round;
 	struct bench b;
-	enum way way;
+	enum method way;
 
 	for (way = 0; way < NR_WAYS; way++) {
 		if (!has_way(way))
@@ -174,7 +174,7 @@ static void figure_enable(void)
 {
 	struct bench b;
 	uint64_t start;
-	enum way way;
+	enum method way;
 
 	for (way = 0; way < NR_WAYS; way++) {
 		/* The others do not differ in this. */
@@ -350,7 +350,7 @@ static void figure_migrate(void)
 	uint64_t start, begun, spent, rounds;
 	struct bench b;
 	pthread_t thread;
-	enum way way;
+	enum method way;
 
 	for (way = 0; way < NR_WAYS; way++) {
 		if (!has_way(way))
