@@ -37,8 +37,8 @@ static inline bool spte_is_closed(u64 spte, int level)
 /*
  * TDP MMU: remember that the entry is, or is about to become, writable.  For a
  * leaf: after it has become so and before the page is logged; for an entry that
- * points to a table: before.  What changes entries with mmu_lock held for write
- * makes none of them writable, but for new tables.
+ * points to a table: before.  Only faults and new tables make entries writable;
+ * whatever else changes them does not.
  *
  * An entry that comes to point to a table is noted after, once more: somebody
  * may have linked a table first, had it closed, which takes the note away, and
