@@ -815,14 +815,8 @@ static const struct named_test tests[] = {
 
 int main(int argc, char *argv[])
 {
-	const char *only = argc > 1 ? argv[1] : NULL;
+	const char *only = named_argument(argc, argv, tests, ARRAY_SIZE(tests));
 
-	setbuf(stdout, NULL);
-	if (only && only[0] == '-') {
-		printf("usage: %s [test], one of:", argv[0]);
-		print_test_names(tests, ARRAY_SIZE(tests));
-		return 0;
-	}
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_BITMAP_FD));
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT));
 	run_tests(tests, ARRAY_SIZE(tests), only);

@@ -490,14 +490,8 @@ static const struct named_test tests[] = {
 
 int main(int argc, char *argv[])
 {
-	const char *only = argc > 1 ? argv[1] : NULL;
+	const char *only = named_argument(argc, argv, tests, ARRAY_SIZE(tests));
 
-	setbuf(stdout, NULL);
-	if (only && only[0] == '-') {
-		printf("usage: %s [test], one of:", argv[0]);
-		print_test_names(tests, ARRAY_SIZE(tests));
-		return 0;
-	}
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT));
 	/* The shadow of a guest's own page tables is another matter. */
 	TEST_REQUIRE(kvm_is_tdp_enabled());

@@ -52,6 +52,24 @@ static inline void run_tests(const struct named_test *tests, int n,
 	TEST_ASSERT(ran, "there is no test %s", only);
 }
 
+/*
+ * Which test the command line asks for, NULL for all.  With an option, says
+ * which there are, and ends the program.
+ */
+static inline const char *named_argument(int argc, char *argv[],
+					 const struct named_test *tests, int n)
+{
+	const char *only = argc > 1 ? argv[1] : NULL;
+
+	setbuf(stdout, NULL);
+	if (only && only[0] == '-') {
+		printf("usage: %s [test], one of:", argv[0]);
+		print_test_names(tests, n);
+		exit(0);
+	}
+	return only;
+}
+
 #define TEST_ERRNO(call, err)						\
 do {									\
 	int __ret = (call);						\
