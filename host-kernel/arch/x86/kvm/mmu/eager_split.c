@@ -10,6 +10,7 @@
 #include "mmu_internal.h"
 #include "tdp_mmu.h"
 #include "eager_split.h"
+#include "slot_range.h"
 
 /* How much is split between two looks for a signal. */
 #define SPLIT_STEP ((gfn_t)16 * KVM_PAGES_PER_HPAGE(PG_LEVEL_2M))
@@ -78,19 +79,6 @@ static gfn_t next_slot_page(struct kvm *kvm, gfn_t gfn, gfn_t end)
 	return next;
 }
 
-static void split_step(struct kvm *kvm, gfn_t start, gfn_t end)
-{
-	struct kvm_memslot_iter iter;
-	int i;
-
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
-		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
-						  start, end)
-			split_slot_range(kvm, iter.slot,
-				max(start, iter.slot->base_gfn),
-				min(end, iter.slot->base_gfn + iter.slot->npages));
-}
-
 gfn_t kvm_split_range(struct kvm *kvm, gfn_t start, gfn_t end)
 {
 	gfn_t left = chunk_pages(kvm), gfn = start, step;
@@ -103,7 +91,7 @@ gfn_t kvm_split_range(struct kvm *kvm, gfn_t start, gfn_t end)
 			break;
 
 		step = min3(left, end - gfn, SPLIT_STEP - gfn % SPLIT_STEP);
-		split_step(kvm, gfn, gfn + step);
+		call_on_slot_ranges(kvm, gfn, gfn + step, split_slot_range);
 		gfn += step;
 		left -= step;
 		if (signal_pending(current))

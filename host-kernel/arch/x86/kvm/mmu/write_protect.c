@@ -37,6 +37,7 @@
 
 #include "mmu.h"
 #include "mmu_internal.h"
+#include "slot_range.h"
 #include "spte.h"
 #include "write_protect.h"
 
@@ -326,24 +327,6 @@ void kvm_mmu_write_protect_all(struct kvm *kvm)
 	trace_kvm_write_protect_all(kvm->arch.dirty_tracking.shadow_gen);
 }
 
-static void shadow_mmu_write_protect_range(struct kvm *kvm, gfn_t start,
-					   gfn_t end)
-{
-	struct kvm_memslot_iter iter;
-	struct kvm_memslots *slots;
-	int i;
-
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++) {
-		slots = __kvm_memslots(kvm, i);
-		write_lock(&kvm->mmu_lock);
-		kvm_for_each_memslot_in_gfn_range(&iter, slots, start, end)
-			shadow_mmu_write_protect_slot_range(kvm, iter.slot,
-				max(start, iter.slot->base_gfn),
-				min(end, iter.slot->base_gfn + iter.slot->npages));
-		write_unlock(&kvm->mmu_lock);
-	}
-}
-
 /* How much is closed without a chance to reschedule: what a root entry maps. */
 #define RANGE_STEP KVM_PAGES_PER_HPAGE(PT64_ROOT_4LEVEL)
 
@@ -357,8 +340,12 @@ void kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
 	end = ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M));
 	end = min_t(gfn_t, end, kvm_mmu_max_gfn() + 1);
 
-	if (kvm_memslots_have_rmaps(kvm))
-		shadow_mmu_write_protect_range(kvm, start, end);
+	if (kvm_memslots_have_rmaps(kvm)) {
+		write_lock(&kvm->mmu_lock);
+		call_on_slot_ranges(kvm, start, end,
+				    shadow_mmu_write_protect_slot_range);
+		write_unlock(&kvm->mmu_lock);
+	}
 
 	if (is_tdp_mmu_enabled(kvm)) {
 		for (gfn = start; gfn < end; gfn = next) {
