@@ -60,6 +60,16 @@ copy_own_files() {
         mkdir -p "$overlay/$(dirname "$file")"
         cp -p "$own_root/$file" "$overlay/$file"
     done < <(own_files)
+    copy_linux_headers
+}
+
+# What host kernel and QEMU agree on comes to QEMU as its other Linux headers.
+copy_linux_headers() {
+    local uapi=$own_root/host-kernel/include/uapi
+    if [ "$tree_name" = QEMU ] && [ -d "$uapi" ]; then
+        mkdir -p "$overlay/linux-headers"
+        cp -rp "$uapi/." "$overlay/linux-headers/"
+    fi
 }
 
 patches() {

@@ -7,6 +7,8 @@
 #include "fake_kvm.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/kvm_dirty_tracking.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -25,11 +27,24 @@ FakeKvm *fake_new(const FakeConfig *config)
     return k;
 }
 
+/* Whoever has mapped it keeps it. */
+static void bitmap_free(FakeSlot *slot)
+{
+    if (slot->fd >= 0) {
+        munmap(slot->dirty, slot->bitmap_size + slot->summary_size);
+        close(slot->fd);
+        slot->fd = -1;
+    } else {
+        g_free(slot->dirty);
+    }
+    slot->dirty = slot->summary = NULL;
+}
+
 static void slot_free(FakeSlot *slot)
 {
     if (slot) {
+        bitmap_free(slot);
         g_free(slot->writable);
-        g_free(slot->dirty);
         g_free(slot);
     }
 }
@@ -151,6 +166,23 @@ static void ring_push(FakeVcpu *v, uint32_t slot_id, uint64_t page)
     __atomic_store_n(&v->dirty_index, v->dirty_index + 1, __ATOMIC_RELAXED);
 }
 
+/* The page first, then, behind a barrier, what stands for it. */
+static void bitmap_mark(FakeSlot *slot, uint64_t page)
+{
+    uint64_t group = page / KVM_DIRTY_SUMMARY_PAGES;
+    uint64_t bit = UINT64_C(1) << group % BITS;
+
+    __atomic_fetch_or(&slot->dirty[page / BITS], UINT64_C(1) << page % BITS,
+                      __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (slot->summary &&
+        !(__atomic_load_n(&slot->summary[group / BITS], __ATOMIC_RELAXED) &
+          bit)) {
+        __atomic_fetch_or(&slot->summary[group / BITS], bit,
+                          __ATOMIC_SEQ_CST);
+    }
+}
+
 /* mark_page_dirty_in_slot() */
 static void mark_dirty(FakeVcpu *v, FakeSlot *slot, uint64_t page)
 {
@@ -162,7 +194,7 @@ static void mark_dirty(FakeVcpu *v, FakeSlot *slot, uint64_t page)
     if (k->ring_size) {
         ring_push(v, slot->region.slot, page);
     } else {
-        slot->dirty[page / BITS] |= UINT64_C(1) << page % BITS;
+        bitmap_mark(slot, page);
     }
     if (k->logged) {
         k->logged(k->logged_opaque, slot->region.slot, page);
@@ -361,17 +393,45 @@ static void protect_all(FakeSlot *slot)
     }
 }
 
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = sysconf(_SC_PAGESIZE);
+
+    return (bytes + page - 1) / page * page;
+}
+
+static void bitmap_new(FakeKvm *k, FakeSlot *slot)
+{
+    size_t groups = (slot->pages + KVM_DIRTY_SUMMARY_PAGES - 1) /
+        KVM_DIRTY_SUMMARY_PAGES;
+
+    if (!(k->patched & FAKE_CAN_MAP)) {
+        slot->dirty = g_new0(uint64_t, slot_words(slot));
+        return;
+    }
+    slot->bitmap_size = whole_pages(slot_words(slot) * sizeof(uint64_t));
+    slot->summary_size = whole_pages((groups + BITS - 1) / BITS *
+                                     sizeof(uint64_t));
+    slot->fd = memfd_create("bitmap", MFD_CLOEXEC);
+    g_assert_no_errno(ftruncate(slot->fd,
+                                slot->bitmap_size + slot->summary_size));
+    slot->dirty = mmap(NULL, slot->bitmap_size + slot->summary_size,
+                       PROT_READ | PROT_WRITE, MAP_SHARED, slot->fd, 0);
+    g_assert_true(slot->dirty != MAP_FAILED);
+    slot->summary = slot->dirty + slot->bitmap_size / sizeof(uint64_t);
+}
+
 static void log_start(FakeKvm *k, FakeSlot *slot)
 {
     if (!k->ring_size) {
-        slot->dirty = g_new0(uint64_t, slot_words(slot));
+        bitmap_new(k, slot);
     }
     if (!starts_all_set(k)) {
         protect_all(slot);
         return;
     }
     for (uint64_t i = 0; slot->dirty && i < slot->pages; i++) {
-        slot->dirty[i / BITS] |= UINT64_C(1) << i % BITS;
+        bitmap_mark(slot, i);
     }
 }
 
@@ -383,6 +443,7 @@ static FakeSlot *slot_new(FakeKvm *k,
     slot->region = *region;
     slot->pages = region->memory_size / sysconf(_SC_PAGESIZE);
     slot->writable = g_new0(bool, slot->pages);
+    slot->fd = -1;
     if (slot_logs(slot)) {
         log_start(k, slot);
     }
@@ -406,7 +467,7 @@ static int slot_change(FakeKvm *k, FakeSlot *slot,
     if (diff && slot_logs(slot)) {
         log_start(k, slot);
     } else if (diff) {
-        g_clear_pointer(&slot->dirty, g_free);
+        bitmap_free(slot);
     }
     return 0;
 }
@@ -457,10 +518,16 @@ static void word_rearm(FakeSlot *slot, size_t word, uint64_t mask)
     }
 }
 
+static uint64_t word_take(uint64_t *word)
+{
+    return __atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST);
+}
+
 static int get_log(FakeKvm *k, const struct kvm_dirty_log *log)
 {
     FakeSlot *slot = slot_get(k, log->slot);
     uint64_t *words = log->dirty_bitmap;
+    bool fetch = (k->patched & FAKE_CAN_FETCH) && log->padding1;
 
     k->gets++;
     if (k->ring_size) {
@@ -471,9 +538,12 @@ static int get_log(FakeKvm *k, const struct kvm_dirty_log *log)
     }
     for (size_t i = 0; i < slot_words(slot); i++) {
         g_mutex_lock(&k->mmu_lock);
-        words[i] = slot->dirty[i];
-        if (!k->manual) {
-            slot->dirty[i] = 0;
+        if (fetch) {
+            words[i] = word_take(&slot->dirty[i]);
+        } else if (k->manual) {
+            words[i] = slot->dirty[i];
+        } else {
+            words[i] = word_take(&slot->dirty[i]);
             word_rearm(slot, i, words[i]);
         }
         g_mutex_unlock(&k->mmu_lock);
@@ -512,7 +582,74 @@ static int clear_log(FakeKvm *k, const struct kvm_clear_dirty_log *log)
     return 0;
 }
 
+/* What a patched KVM can do besides */
+
+static int protect_range(FakeKvm *k, uint64_t gpa, uint64_t size)
+{
+    if (!(k->patched & FAKE_CAN_PROTECT)) {
+        return -ENXIO;
+    }
+    at(k, FAKE_PROTECT_BEGIN, NULL);
+    g_mutex_lock(&k->mmu_lock);
+    for (int as = 0; as < FAKE_SPACES; as++) {
+        for (int id = 0; id < FAKE_SLOTS; id++) {
+            FakeSlot *slot = k->slots[as][id];
+
+            if (slot && slot->region.guest_phys_addr - gpa < size) {
+                protect_all(slot);
+            }
+        }
+    }
+    g_mutex_unlock(&k->mmu_lock);
+    at(k, FAKE_PROTECT_END, NULL);
+    return 0;
+}
+
+static int bitmap_fd(FakeKvm *k, struct kvm_dirty_bitmap_fd *args)
+{
+    FakeSlot *slot = slot_get(k, args->slot);
+
+    if (!(k->patched & FAKE_CAN_MAP) || k->ring_size) {
+        return -ENXIO;
+    }
+    if (!slot || slot->fd < 0) {
+        return -ENOENT;
+    }
+    k->maps++;
+    args->bitmap_offset = 0;
+    args->bitmap_size = slot->bitmap_size;
+    args->summary_offset = slot->bitmap_size;
+    args->summary_size = slot->summary_size;
+    return fcntl(slot->fd, F_DUPFD_CLOEXEC, 0);
+}
+
 /* Capabilities */
+
+static int patched_bit(uint32_t capability)
+{
+    switch (capability) {
+    case KVM_CAP_WRITE_PROTECT_ALL_MEM:
+        return FAKE_CAN_PROTECT;
+    case KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT:
+        return FAKE_CAN_FETCH;
+    case KVM_CAP_DIRTY_BITMAP_FD:
+        return FAKE_CAN_MAP;
+    default:
+        return 0;
+    }
+}
+
+static int enable_patched(FakeKvm *k, int bit)
+{
+    if (!(k->config.patched & bit) || (k->config.patched_refused & bit)) {
+        return -EINVAL;
+    }
+    if (bit == FAKE_CAN_PROTECT && k->vcpus->len) {
+        return -EBUSY;
+    }
+    k->patched |= bit;
+    return 0;
+}
 
 static int check_extension(FakeKvm *k, long capability)
 {
@@ -522,7 +659,7 @@ static int check_extension(FakeKvm *k, long capability)
     case KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2:
         return k->config.manual_caps;
     default:
-        return 0;
+        return !!(k->config.patched & patched_bit(capability));
     }
 }
 
@@ -560,7 +697,7 @@ static int enable_cap(FakeKvm *k, const struct kvm_enable_cap *cap)
         k->manual = cap->args[0];
         return 0;
     default:
-        return -EINVAL;
+        return enable_patched(k, patched_bit(cap->cap));
     }
 }
 
@@ -591,9 +728,18 @@ static int injected(FakeKvm *k, unsigned long request)
 
 static int dispatch(FakeKvm *k, unsigned long request, void *arg)
 {
+    const struct kvm_write_protect_range *range = arg;
     int ret;
 
     switch (request) {
+    case KVM_WRITE_PROTECT_ALL_MEM:
+        k->protects++;
+        return protect_range(k, 0, UINT64_MAX);
+    case KVM_WRITE_PROTECT_RANGE:
+        k->range_protects++;
+        return protect_range(k, range->gpa, range->size);
+    case KVM_GET_DIRTY_BITMAP_FD:
+        return bitmap_fd(k, arg);
     case KVM_CHECK_EXTENSION:
         return check_extension(k, (long)arg);
     case KVM_ENABLE_CAP:
@@ -685,7 +831,8 @@ bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page)
     g_mutex_lock(&k->mmu_lock);
     slot = slot_get(k, slot_id);
     in_log = slot && slot->dirty &&
-        (slot->dirty[page / BITS] & UINT64_C(1) << page % BITS);
+        (__atomic_load_n(&slot->dirty[page / BITS], __ATOMIC_RELAXED) &
+         UINT64_C(1) << page % BITS);
     g_mutex_unlock(&k->mmu_lock);
     return in_log;
 }

@@ -41,7 +41,18 @@ typedef enum FakePoint {
     FAKE_REGION_END,
     FAKE_LOG_BEGIN,             /* KVM_GET_DIRTY_LOG, KVM_CLEAR_DIRTY_LOG */
     FAKE_LOG_END,
+    FAKE_PROTECT_BEGIN,         /* KVM_WRITE_PROTECT_ALL_MEM, _RANGE */
+    FAKE_PROTECT_END,
 } FakePoint;
+
+/* What a patched KVM can do besides. */
+typedef enum FakePatched {
+    FAKE_CAN_PROTECT = 1,       /* KVM_CAP_WRITE_PROTECT_ALL_MEM */
+    FAKE_CAN_FETCH = 2,         /* KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT */
+    FAKE_CAN_MAP = 4,           /* KVM_CAP_DIRTY_BITMAP_FD */
+} FakePatched;
+
+#define FAKE_PATCHED (FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP)
 
 /* What kind of KVM; to be set before the engine is made. */
 typedef struct FakeConfig {
@@ -51,6 +62,8 @@ typedef struct FakeConfig {
     bool tiny_rings;            /* less than a page is accepted (real: no) */
     int manual_caps;            /* of KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 */
     bool manual_refused;        /* offered, but enabling it fails */
+    int patched;                /* FakePatched */
+    int patched_refused;        /* of these: offered, but enabling fails */
 } FakeConfig;
 
 #define FAKE_RING_MAX (65536 * (int)sizeof(struct kvm_dirty_gfn))
@@ -66,6 +79,10 @@ typedef struct FakeSlot {
     uint64_t pages;
     bool *writable;
     uint64_t *dirty;            /* the bitmap; NULL if there is none */
+    uint64_t *summary;          /* and its summary, if it can be mapped */
+    int fd;                     /* of both; -1 if it cannot */
+    size_t bitmap_size;         /* bytes, whole host pages */
+    size_t summary_size;
 } FakeSlot;
 
 typedef struct FakeKvm FakeKvm;
@@ -102,6 +119,7 @@ struct FakeKvm {
     GPtrArray *vcpus;
     uint32_t ring_size;         /* entries; 0 if not enabled */
     uint64_t manual;            /* what was enabled */
+    int patched;                /* FakePatched, enabled */
 
     /* What may be switched at any time (by a test with no other thread). */
     bool soft_limit_off;        /* this KVM lets a vCPU fill on */
@@ -127,6 +145,7 @@ struct FakeKvm {
 
     /* How often each was called, under slots_lock. */
     unsigned resets, region_sets, gets, clears;
+    unsigned protects, range_protects, maps;
     uint64_t rearmed;           /* pages, by resets */
 };
 

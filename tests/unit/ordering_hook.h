@@ -1,10 +1,10 @@
 /*
- * The engine's ordering.h with a hook before every access to a ring.
+ * The engine's ordering.h with a hook before every access to a ring or bitmap.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Given to the compiler with -include, it lets a test have a vCPU fill
- * entries between any two looks of the engine at a ring.  The accesses
+ * Given to the compiler with -include, it lets a test have a vCPU write
+ * between any two looks of the engine at what KVM logs.  The accesses
  * themselves remain those of ordering.h.
  */
 
@@ -15,13 +15,20 @@
 #define gfn_give_back ordering_give_back
 #define gfn_slot ordering_slot
 #define gfn_offset ordering_offset
+#define bitmap_take ordering_bitmap_take
+#define summary_take ordering_summary_take
 #include "ordering.h"
 #undef gfn_flags
 #undef gfn_give_back
 #undef gfn_slot
 #undef gfn_offset
+#undef bitmap_take
+#undef summary_take
 
-/* Called, if set, before the engine looks at or gives back an entry. */
+/*
+ * Called, if set, before the engine looks at or gives back an entry, or takes
+ * a word of a bitmap or of a summary.
+ */
 extern void (*ordering_hook)(void);
 
 static inline void ordering_before(void)
@@ -53,6 +60,18 @@ static inline uint64_t gfn_offset(const struct kvm_dirty_gfn *gfn)
 {
     ordering_before();
     return ordering_offset(gfn);
+}
+
+static inline uint64_t bitmap_take(uint64_t *word)
+{
+    ordering_before();
+    return ordering_bitmap_take(word);
+}
+
+static inline uint64_t summary_take(uint64_t *word)
+{
+    ordering_before();
+    return ordering_summary_take(word);
 }
 
 #endif

@@ -31,15 +31,17 @@ static RigBlock **block_at(Rig *r, uint32_t slot_id)
 
 static void publish_page(Rig *r, RigBlock *b, uint64_t page)
 {
+    bool probing = __atomic_load_n(&r->probing, __ATOMIC_RELAXED);
+
     g_assert_cmpuint(page, <, b->pages);
     b->published[page]++;
     if (r->exact) {
         g_assert_cmpuint(b->published[page], <=, load(&b->logged[page]));
     }
-    if (r->strict) {
+    if (r->strict && !probing) {
         g_assert_true(fake_page_armed(r->fake, b->slot_id, page));
     }
-    if (r->clears) {
+    if (r->clears || probing) {
         b->pending[page] = true;
     } else {
         copy_page(r, b, page);
@@ -154,6 +156,14 @@ Rig *rig_new_log(int manual_caps)
     KvmDirtyConfig config = { KVMD_LOG, 0 };
 
     fake.manual_caps = manual_caps;
+    return rig_new(&fake, &config);
+}
+
+Rig *rig_new_patched(KvmDirtyMechanism mechanism)
+{
+    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+    KvmDirtyConfig config = { mechanism, 0 };
+
     return rig_new(&fake, &config);
 }
 
@@ -373,18 +383,66 @@ void rig_clear(Rig *r, RigBlock *b)
     }
 }
 
+static void rearmed(Rig *r, RigBlock *b)
+{
+    if (r->clears) {
+        rig_clear(r, b);
+    } else {
+        copy_pending(r, b);
+    }
+}
+
+static void rearmed_all(Rig *r)
+{
+    for (guint i = 0; i < r->blocks->len; i++) {
+        RigBlock *b = g_ptr_array_index(r->blocks, i);
+
+        if (b->attached) {
+            rearmed(r, b);
+        }
+    }
+}
+
 int rig_sync(Rig *r)
 {
     int ret = kvmd_sync(r->kvmd);
 
-    for (guint i = 0; r->clears && i < r->blocks->len; i++) {
-        RigBlock *b = g_ptr_array_index(r->blocks, i);
+    rearmed_all(r);
+    return ret;
+}
 
-        if (b->attached) {
-            rig_clear(r, b);
-        }
+int rig_slot_sync(Rig *r, uint32_t slot_id)
+{
+    RigBlock *b = *block_at(r, slot_id);
+    int ret = kvmd_slot_sync(r->kvmd, slot_id);
+
+    if (b && !r->clears) {
+        copy_pending(r, b);
     }
     return ret;
+}
+
+int rig_probe(Rig *r)
+{
+    int ret;
+
+    __atomic_store_n(&r->probing, true, __ATOMIC_RELAXED);
+    ret = kvmd_probe(r->kvmd);
+    __atomic_store_n(&r->probing, false, __ATOMIC_RELAXED);
+    return ret;
+}
+
+void rig_switch(Rig *r, KvmDirtyMechanism mechanism)
+{
+    KvmDirtyMechanism before = kvmd_mechanism(r->kvmd);
+    g_autoptr(GError) error = NULL;
+
+    g_assert_true(kvmd_switch(r->kvmd, mechanism, &error));
+    g_assert_no_error(error);
+    r->clears = kvmd_clears(r->kvmd);
+    if (kvmd_mechanism(r->kvmd) != before) {
+        rearmed_all(r);
+    }
 }
 
 void rig_check(Rig *r)

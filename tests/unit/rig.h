@@ -5,7 +5,7 @@
  *
  * The oracle is a migration: each block of guest memory has a shadow, into
  * which a page is copied when it is published or, where it has to be re-armed
- * first, after kvmd_slot_clear().  The copy is taken at the earliest moment
+ * first, after kvmd_slot_clear() or the next sync.  The copy is taken at the earliest moment
  * the engine allows, so that a page published too early is copied too early.
  * When the vCPUs stand still and a last sync is done, shadow and memory must
  * be equal.
@@ -50,6 +50,7 @@ struct Rig {
      */
     bool strict;                /* each page published is armed by now (I3) */
     bool exact;                 /* and was logged, as often as published */
+    bool probing;               /* in kvmd_probe(), whose pages are un-armed */
     bool held;                  /* reaper_held() */
     void (*watch)(Rig *r);      /* called by publish(), if set */
     GThread *reaper;
@@ -60,6 +61,8 @@ struct Rig {
 Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config);
 Rig *rig_new_ring(uint32_t size);
 Rig *rig_new_log(int manual_caps);
+/* On a patched KVM, which offers all of the mechanisms. */
+Rig *rig_new_patched(KvmDirtyMechanism mechanism);
 void rig_free(Rig *r);
 
 /* A block of memory in slot @slot_id, logged if @log. */
@@ -101,6 +104,12 @@ void rig_force(RigVcpu *v, uint32_t slot_id, uint64_t page);
 
 /* kvmd_sync(), re-arm and copy; returns what kvmd_sync() did. */
 int rig_sync(Rig *r);
+/* kvmd_slot_sync(), and copy; what is still to be re-armed stays pending. */
+int rig_slot_sync(Rig *r, uint32_t slot_id);
+/* kvmd_probe(); what it finds is copied after the next sync. */
+int rig_probe(Rig *r);
+/* kvmd_switch(), which must succeed. */
+void rig_switch(Rig *r, KvmDirtyMechanism mechanism);
 /* Re-arm and copy what is pending of a block, by chunks. */
 void rig_clear(Rig *r, RigBlock *b);
 

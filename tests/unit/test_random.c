@@ -5,7 +5,7 @@
  *
  * Whoever owns the thread is a vCPU, or the engine; while it is the engine, a
  * vCPU may get its turn whenever the engine, or KVM on its behalf, touches a
- * ring or a log.  So every interleaving that matters can come up, and comes
+ * ring, a bitmap or a log.  So every interleaving that matters can come up, and comes
  * up again with the same seed: a run that fails prints its own, and
  * KVMD_RANDOM_SEED=<that> runs it alone.
  */
@@ -13,6 +13,8 @@
 #include "rig.h"
 #include "ordering_hook.h"
 
+#include <errno.h>
+#include <linux/kvm_dirty_tracking.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,9 @@
 typedef struct Kind {
     bool ring;
     bool overflow;              /* KVM may let a vCPU fill on */
-    bool failures;              /* resets may fail, or fall short */
+    bool failures;              /* what re-arms may fail, or fall short */
+    KvmDirtyMechanism patched;  /* on a patched KVM, if not 0 */
+    bool switches;              /* and away from it */
     int manual_caps;
 } Kind;
 
@@ -156,9 +160,23 @@ static void step_write(void)
 static void step_sync(void)
 {
     if (one_in(3)) {
-        kvmd_slot_sync(w.rig->kvmd, any(SLOTS));
+        rig_slot_sync(w.rig, any(SLOTS));
+    } else if (one_in(4)) {
+        rig_probe(w.rig);
     } else {
         rig_sync(w.rig);
+    }
+}
+
+/* A page is published as pending by the one, and copied with the other. */
+static void step_switch(void)
+{
+    static const KvmDirtyMechanism to[] = {
+        KVMD_AUTO, KVMD_LOG, KVMD_WRPROT, KVMD_SHARED,
+    };
+
+    if (w.kind.switches) {
+        rig_switch(w.rig, to[any(G_N_ELEMENTS(to))]);
     }
 }
 
@@ -172,13 +190,16 @@ static void finish_all(void)
 }
 
 /*
- * "log" has what a vCPU writes between the last harvest and the removal in
- * the bitmap that goes with the slot: nobody can have it, so that a test
- * must not ask for it.
+ * "log" and "wrprot" have what a vCPU writes between the last harvest and the
+ * removal in the bitmap that goes with the slot: nobody can have it, so that a
+ * test must not ask for it.
  */
 static void step_remove(uint32_t slot_id)
 {
-    if (!w.kind.ring) {
+    KvmDirtyMechanism mechanism = kvmd_mechanism(w.rig->kvmd);
+
+    if (mechanism == KVMD_LOG || mechanism == KVMD_WRPROT ||
+        w.kind.failures) {
         finish_all();
         hooks(false);
     }
@@ -221,6 +242,15 @@ static void step_failure(void)
     if (!w.kind.failures) {
         return;
     }
+    if (w.kind.patched) {
+        static const unsigned long requests[] = {
+            KVM_WRITE_PROTECT_ALL_MEM, KVM_WRITE_PROTECT_RANGE,
+            KVM_GET_DIRTY_LOG, KVM_GET_DIRTY_BITMAP_FD,
+        };
+
+        fake_fail(k, requests[any(G_N_ELEMENTS(requests))], ENOMEM, any(3));
+        return;
+    }
     k->reset_drops_group = one_in(2);
     k->reset_stops_by_work = !k->reset_drops_group;
     k->reset_stops_after = any(70);
@@ -241,7 +271,7 @@ static void step(void)
 {
     static void (*const steps[])(void) = {
         step_write, step_write, step_write, step_write, step_sync, step_sync,
-        step_sync, step_slot, step_vcpu, step_failure, check,
+        step_sync, step_slot, step_vcpu, step_failure, step_switch, check,
     };
 
     w.chance = 1 + any(60);
@@ -252,6 +282,7 @@ static void step(void)
 static void end(void)
 {
     w.rig->fake->reset_stops = 0;
+    memset(w.rig->fake->inject, 0, sizeof(w.rig->fake->inject));
     check();
     hooks(false);
     for (int i = 0; i < VCPUS; i++) {
@@ -273,7 +304,8 @@ static void world_new(const Kind *kind, uint32_t seed)
     w.kind = *kind;
     w.rand = g_rand_new_with_seed(seed);
     w.chance = 16;
-    w.rig = kind->ring ? rig_new_ring(one_in(2) ? 128 : 256) :
+    w.rig = kind->patched ? rig_new_patched(kind->patched) :
+        kind->ring ? rig_new_ring(one_in(2) ? 128 : 256) :
         rig_new_log(kind->manual_caps);
     w.rig->chunk = any(200);
     for (int i = 0; i < VCPUS; i++) {
@@ -325,6 +357,12 @@ int main(int argc, char **argv)
     static const Kind overflow_failures = {
         .ring = true, .overflow = true, .failures = true
     };
+    static const Kind wrprot = { .patched = KVMD_WRPROT };
+    static const Kind shared = { .patched = KVMD_SHARED };
+    static const Kind shared_failures = {
+        .patched = KVMD_SHARED, .failures = true
+    };
+    static const Kind switches = { .patched = KVMD_SHARED, .switches = true };
     static const Kind log = { .manual_caps = 0 };
     static const Kind log_manual = {
         .manual_caps = KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE
@@ -336,6 +374,11 @@ int main(int argc, char **argv)
     g_test_add_data_func("/random/log", &log, test_kind);
     g_test_add_data_func("/random/log-manual", &log_manual, test_kind);
     g_test_add_data_func("/random/log-initially-set", &log_set, test_kind);
+    g_test_add_data_func("/random/wrprot", &wrprot, test_kind);
+    g_test_add_data_func("/random/shared", &shared, test_kind);
+    g_test_add_data_func("/random/shared-failures", &shared_failures,
+                         test_kind);
+    g_test_add_data_func("/random/switches", &switches, test_kind);
     g_test_add_data_func("/random/ring", &ring, test_kind);
     g_test_add_data_func("/random/ring-failures", &ring_failures, test_kind);
     g_test_add_data_func("/random/overflow", &overflow, test_kind);

@@ -23,6 +23,13 @@ static const struct {
     [KVMD_AUTO] = { "auto", NULL },
     [KVMD_LOG] = { "log", &kvmd_log_ops },
     [KVMD_RING] = { "ring", &kvmd_ring_ops },
+    [KVMD_WRPROT] = { "wrprot", &kvmd_wrprot_ops },
+    [KVMD_SHARED] = { "shared", &kvmd_shared_ops },
+};
+
+/* What KVMD_AUTO prefers; every host has the last. */
+static const KvmDirtyMechanism best_first[] = {
+    KVMD_SHARED, KVMD_WRPROT, KVMD_LOG,
 };
 
 const char *kvmd_mechanism_name(KvmDirtyMechanism mechanism)
@@ -52,10 +59,12 @@ bool kvmd_config_check(const KvmDirtyConfig *config, GError **error)
                     "a power of two", size);
         return false;
     }
-    if (size && config->mechanism == KVMD_LOG) {
+    if (size && config->mechanism != KVMD_AUTO &&
+        config->mechanism != KVMD_RING) {
         g_set_error(error, KVMD_ERROR, KVMD_ERROR_CONFIG,
-                    "dirty-ring-size=%u contradicts dirty-tracking=log: a "
-                    "ring size goes with dirty-tracking=ring or auto", size);
+                    "dirty-ring-size=%u contradicts dirty-tracking=%s: a "
+                    "ring size goes with dirty-tracking=ring or auto", size,
+                    kvmd_mechanism_name(config->mechanism));
         return false;
     }
     return true;
@@ -110,28 +119,84 @@ void kvmd_warn(KvmDirty *kvmd, const char *format, ...)
     kvmd->vmm.warn(kvmd->opaque, message);
 }
 
-static void choose(KvmDirty *kvmd, const KvmDirtyConfig *config)
+/*
+ * Enable @mechanism for the VM, but do not use it yet; no other mechanism
+ * notices.  Returns: false with @error set if the host lacks or refuses it.
+ */
+static bool enable(KvmDirty *kvmd, KvmDirtyMechanism mechanism,
+                   GError **error)
 {
-    if (config->mechanism != KVMD_AUTO) {
-        kvmd->mechanism = config->mechanism;
+    const KvmDirtyOps *ops = mechanisms[mechanism].ops;
+
+    return !ops->enable || ops->enable(kvmd, error);
+}
+
+static void use(KvmDirty *kvmd, KvmDirtyMechanism mechanism)
+{
+    kvmd->mechanism = mechanism;
+    kvmd->ops = mechanisms[mechanism].ops;
+    if (kvmd->ops->begin) {
+        kvmd->ops->begin(kvmd);
+    }
+}
+
+/* Enable the best that the host has, and note why each better one is not. */
+static KvmDirtyMechanism enable_best(KvmDirty *kvmd)
+{
+    for (size_t i = 0; ; i++) {
+        GError *why_not = NULL;
+
+        g_assert(i < G_N_ELEMENTS(best_first));
+        if (enable(kvmd, best_first[i], &why_not)) {
+            return best_first[i];
+        }
+        kvmd->passed_over[best_first[i]] = g_strdup(why_not->message);
+        g_error_free(why_not);
+    }
+}
+
+static void forget_reasons(KvmDirty *kvmd)
+{
+    g_clear_pointer(&kvmd->reason, g_free);
+    for (int i = 0; i < KVMD__MAX; i++) {
+        g_clear_pointer(&kvmd->passed_over[i], g_free);
+    }
+}
+
+/*
+ * Enable what @config asks for, and tell why in terms of @option.  Returns:
+ * the mechanism, or KVMD_AUTO with @error set and the old reasons kept.
+ */
+static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
+                                const char *option, GError **error)
+{
+    KvmDirtyMechanism mechanism = config->mechanism;
+
+    if (mechanism == KVMD_AUTO && config->ring_size) {
+        mechanism = KVMD_RING;
+    }
+    if (mechanism != KVMD_AUTO && !enable(kvmd, mechanism, error)) {
+        return KVMD_AUTO;
+    }
+    forget_reasons(kvmd);
+    if (mechanism == KVMD_AUTO) {
+        mechanism = enable_best(kvmd);
         kvmd->reason = g_strdup_printf(
-            "asked for with dirty-tracking=%s",
-            kvmd_mechanism_name(config->mechanism));
-    } else if (config->ring_size) {
-        kvmd->mechanism = KVMD_RING;
+            "chosen by %sauto: the best that this host has", option);
+    } else if (config->mechanism == KVMD_AUTO) {
         kvmd->reason = g_strdup_printf("asked for with dirty-ring-size=%u",
                                        config->ring_size);
     } else {
-        kvmd->mechanism = KVMD_LOG;
-        kvmd->reason = g_strdup("chosen by dirty-tracking=auto: every host "
-                                "has log, and no dirty-ring-size was given");
+        kvmd->reason = g_strdup_printf("asked for with %s%s", option,
+                                       kvmd_mechanism_name(mechanism));
     }
-    kvmd->ops = mechanisms[kvmd->mechanism].ops;
+    return mechanism;
 }
 
 KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
                    const KvmDirtyConfig *config, GError **error)
 {
+    KvmDirtyMechanism mechanism;
     KvmDirty *kvmd;
 
     if (!kvmd_config_check(config, error)) {
@@ -146,22 +211,52 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     kvmd->page_size = sysconf(_SC_PAGESIZE);
     kvmd->spaces = g_ptr_array_new();
     kvmd->vcpus = g_ptr_array_new_with_free_func(g_free);
-    choose(kvmd, config);
-    if (!kvmd->ops->enable(kvmd, error)) {
+    mechanism = choose(kvmd, config, "dirty-tracking=", error);
+    if (mechanism == KVMD_AUTO) {
         kvmd_free(kvmd);
         return NULL;
     }
+    use(kvmd, mechanism);
     return kvmd;
+}
+
+/*
+ * The old mechanism has published what it found, and the new one publishes
+ * all of a slot that it starts to log: nothing falls between the two.
+ */
+bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
+{
+    const KvmDirtyConfig config = { .mechanism = mechanism };
+
+    if (kvmd->ring_size || mechanism == KVMD_RING) {
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+                    "a running guest cannot be switched %s dirty rings: KVM "
+                    "takes or leaves them when the guest is started",
+                    kvmd->ring_size ? "away from" : "to");
+        return false;
+    }
+    g_mutex_lock(&kvmd->lock);
+    mechanism = choose(kvmd, &config, "set-dirty-tracking ", error);
+    if (mechanism != KVMD_AUTO && mechanism != kvmd->mechanism) {
+        kvmd_slots_pause(kvmd);
+        if (kvmd->ops->end) {
+            kvmd->ops->end(kvmd);
+        }
+        use(kvmd, mechanism);
+        kvmd_slots_resume(kvmd);
+    }
+    g_mutex_unlock(&kvmd->lock);
+    return mechanism != KVMD_AUTO;
 }
 
 void kvmd_free(KvmDirty *kvmd)
 {
     kvmd_slots_free(kvmd);
-    if (kvmd->ops->disable) {
-        kvmd->ops->disable(kvmd);
+    if (kvmd->ops && kvmd->ops->end) {
+        kvmd->ops->end(kvmd);
     }
     g_ptr_array_unref(kvmd->vcpus);
-    g_free(kvmd->reason);
+    forget_reasons(kvmd);
     g_cond_clear(&kvmd->reaper_wake);
     g_mutex_clear(&kvmd->lock);
     g_free(kvmd);
@@ -175,6 +270,12 @@ KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd)
 const char *kvmd_reason(const KvmDirty *kvmd)
 {
     return kvmd->reason;
+}
+
+const char *kvmd_passed_over(const KvmDirty *kvmd,
+                             KvmDirtyMechanism mechanism)
+{
+    return kvmd->passed_over[mechanism];
 }
 
 uint32_t kvmd_ring_size(const KvmDirty *kvmd)
@@ -196,6 +297,19 @@ int kvmd_sync(KvmDirty *kvmd)
     }
     g_mutex_lock(&kvmd->lock);
     ret = kvmd->ops->sync_all(kvmd);
+    g_mutex_unlock(&kvmd->lock);
+    return ret;
+}
+
+int kvmd_probe(KvmDirty *kvmd)
+{
+    int ret;
+
+    if (!kvmd->ops->probe_all) {
+        return kvmd_sync(kvmd);
+    }
+    g_mutex_lock(&kvmd->lock);
+    ret = kvmd->ops->probe_all(kvmd);
     g_mutex_unlock(&kvmd->lock);
     return ret;
 }
@@ -223,12 +337,9 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
     KvmDirtySlot *slot;
     int ret = 0;
 
-    if (!kvmd_clears(kvmd)) {
-        return 0;
-    }
     g_mutex_lock(&kvmd->lock);
     slot = kvmd_slot_get(kvmd, slot_id);
-    if (slot && kvmd_slot_logged(slot)) {
+    if (slot && kvmd_slot_logged(slot) && kvmd_clears(kvmd)) {
         ret = kvmd->ops->clear(kvmd, slot, first, pages);
     }
     g_mutex_unlock(&kvmd->lock);

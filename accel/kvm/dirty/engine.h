@@ -11,6 +11,8 @@
 
 #include "kvmdirty.h"
 
+typedef struct KvmDirtyBatch KvmDirtyBatch;
+
 typedef struct KvmDirtySlot {
     struct kvm_userspace_memory_region region; /* as KVM has it */
     uint64_t tag;
@@ -21,17 +23,37 @@ typedef struct KvmDirtySlot {
      * cannot lose a page.
      */
     uint64_t *harvested;
+    bool unarmed;               /* protect.c: a probe left pages un-armed */
+    struct {                    /* shared.c: KVM's own bitmap of the slot */
+        void *base;             /* NULL if it is not mapped */
+        size_t size;
+        uint64_t *bitmap;
+        uint64_t *summary;
+    } map;
 } KvmDirtySlot;
 
-/* A mechanism.  Members that do not apply to one are NULL. */
+/*
+ * A mechanism.  Members that do not apply to one are NULL, or false.
+ */
 typedef struct KvmDirtyOps {
-    /* Enable it for the VM; false with @error set if the host lacks it. */
+    /*
+     * Have the VM offer what it needs; whoever does not use it notices
+     * nothing.  Once enabled it may be enabled again.
+     * Returns: false with @error set if the host lacks it.
+     */
     bool (*enable)(KvmDirty *kvmd, GError **error);
-    void (*disable)(KvmDirty *kvmd);
 
-    /* Logging of @slot is about to begin; it has ended. */
+    /* It is in use from now on, or no longer; no slot is being logged. */
+    void (*begin)(KvmDirty *kvmd);
+    void (*end)(KvmDirty *kvmd);
+
+    /* Logging of @slot is about to begin; it has begun; it has ended. */
     void (*slot_start)(KvmDirty *kvmd, KvmDirtySlot *slot);
+    void (*slot_started)(KvmDirty *kvmd, KvmDirtySlot *slot);
     void (*slot_stop)(KvmDirty *kvmd, KvmDirtySlot *slot);
+
+    /* wrprot, shared: put the slot's dirty pages into kvmd->batch. */
+    int (*harvest)(KvmDirty *kvmd, KvmDirtySlot *slot);
 
     /*
      * Harvest, re-arm (if not left to clear) and publish one slot, or, if
@@ -40,6 +62,12 @@ typedef struct KvmDirtyOps {
     int (*sync_slot)(KvmDirty *kvmd, KvmDirtySlot *slot);
     int (*sync_all)(KvmDirty *kvmd);
 
+    /* As sync_all, but pages stay un-armed; NULL if that saves nothing. */
+    int (*probe_all)(KvmDirty *kvmd);
+
+    /* What was logged in a slot can be harvested after KVM removed it. */
+    bool outlives_slot;
+
     /* Re-arm what sync_slot left. */
     int (*clear)(KvmDirty *kvmd, KvmDirtySlot *slot,
                  uint64_t first, uint64_t pages);
@@ -47,6 +75,8 @@ typedef struct KvmDirtyOps {
 
 extern const KvmDirtyOps kvmd_log_ops;
 extern const KvmDirtyOps kvmd_ring_ops;
+extern const KvmDirtyOps kvmd_wrprot_ops;
+extern const KvmDirtyOps kvmd_shared_ops;
 
 struct KvmDirty {
     GMutex lock;
@@ -55,17 +85,24 @@ struct KvmDirty {
     KvmDirtyMechanism mechanism;
     const KvmDirtyOps *ops;
     char *reason;
+    char *passed_over[KVMD__MAX]; /* why a better mechanism is not in use */
     size_t page_size;
     GPtrArray *spaces;          /* slot.c: per address space, its slots */
     KvmDirtyStats stats;
 
     bool manual_protect;        /* log.c: re-armed by KVM_CLEAR_DIRTY_LOG */
 
+    bool can_protect;           /* protect.c: all is re-armed in O(1) */
+    bool can_fetch;             /* wrprot.c: and harvested without re-arm */
+    bool can_map;               /* shared.c: by mapping KVM's bitmap */
+    KvmDirtyBatch *batch;       /* protect.c: of the sync under way */
+
+    bool rearm_failed;          /* all pages stay dirty until it succeeds */
+
     uint32_t ring_size;         /* ring.c: entries, a power of two, or 0 */
     GPtrArray *vcpus;           /* KvmDirtyVcpu *, removed ones too */
     KvmDirtyVcpu *owing;        /* whose last reset failed, or NULL */
     bool reset_failed;          /* and the operator knows */
-    bool rearm_failed;          /* all pages stay dirty until it succeeds */
 
     GCond reaper_wake;          /* reaper.c */
     bool reaper_stop;
@@ -87,6 +124,14 @@ KvmDirtySlot *kvmd_slot_get(KvmDirty *kvmd, uint32_t slot_id);
 /* Calls @func on every logged slot; returns its first error, or 0. */
 int kvmd_slots_foreach_logged(KvmDirty *kvmd,
                               int (*func)(KvmDirty *, KvmDirtySlot *));
+/*
+ * End the logging of all slots, and begin it again; what is found before and
+ * everything after is published.
+ */
+void kvmd_slots_pause(KvmDirty *kvmd);
+void kvmd_slots_resume(KvmDirty *kvmd);
+/* Take the log flag from @slot in KVM, or give it back; 0 or -errno. */
+int kvmd_slot_log_flag(KvmDirty *kvmd, const KvmDirtySlot *slot, bool on);
 void kvmd_slots_free(KvmDirty *kvmd);
 
 static inline bool kvmd_slot_logged(const KvmDirtySlot *slot)
@@ -105,6 +150,41 @@ static inline size_t kvmd_words(uint64_t pages)
 {
     return (pages + KVMD_WORD_PAGES - 1) / KVMD_WORD_PAGES;
 }
+
+/*
+ * batch.c: pages that were harvested and not yet published.  What it takes
+ * follows their number.
+ */
+KvmDirtyBatch *kvmd_batch_new(void);
+void kvmd_batch_free(KvmDirtyBatch *batch);
+bool kvmd_batch_empty(const KvmDirtyBatch *batch);
+
+/* Add what word @index of the slot's bitmap has; in a slot, words ascend. */
+void kvmd_batch_add(KvmDirtyBatch *batch, const KvmDirtySlot *slot,
+                    uint64_t index, uint64_t word);
+
+/* Publish all of @batch, and count it. */
+void kvmd_batch_publish(KvmDirty *kvmd, const KvmDirtyBatch *batch);
+
+/*
+ * protect.c: what wrprot and shared have in common, which is to re-arm all
+ * memory at once; and the ring, after an overflow.
+ */
+bool kvmd_protect_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
+                         GError **error);
+/* Enable @capability, called @name, which @wanted_by cannot do without. */
+bool kvmd_protect_enable_cap(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
+                             uint32_t capability, const char *name,
+                             GError **error);
+int kvmd_protect_all(KvmDirty *kvmd);
+int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot);
+int kvmd_protect_sync_all(KvmDirty *kvmd);
+int kvmd_protect_probe_all(KvmDirty *kvmd);
+
+/* wrprot.c: also for a slot whose bitmap shared.c could not map. */
+bool kvmd_wrprot_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
+                        GError **error);
+int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot);
 
 /*
  * overflow.c: a ring overflowed, or a reset failed: some page that was written

@@ -10,10 +10,11 @@
  *   re-arm    write-protect harvested pages, so that the next write shows
  *
  * and one rule: pages are published (handed to KvmDirtyVmm.publish) only
- * after they were re-armed or, for the mechanism "log" with manual
- * protection, are published first and must be re-armed with kvmd_slot_clear()
- * before their contents are read.  Either way no contents are read between a
- * harvest and its re-arm.
+ * after they were re-armed.  There are two exceptions.  For the mechanism "log"
+ * with manual protection they are published first, and must be re-armed with
+ * kvmd_slot_clear() before their contents are read; and kvmd_probe() publishes
+ * what the next kvmd_sync() re-arms.  Either way no contents are read between
+ * a harvest and its re-arm.
  *
  * The library needs glib and <linux/kvm.h>, nothing else; a virtual machine
  * monitor lends it the few things in KvmDirtyVmm.
@@ -54,10 +55,12 @@ typedef enum KvmDirtyMechanism {
     KVMD_AUTO,              /* only to ask for: the best the host offers */
     KVMD_LOG,               /* KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG */
     KVMD_RING,              /* KVM_CAP_DIRTY_LOG_RING and a reaper */
+    KVMD_WRPROT,            /* KVM_GET_DIRTY_LOG, KVM_WRITE_PROTECT_ALL_MEM */
+    KVMD_SHARED,            /* mapped bitmaps, KVM_WRITE_PROTECT_ALL_MEM */
     KVMD__MAX
 } KvmDirtyMechanism;
 
-/* "auto", "log", "ring"; static storage. */
+/* "auto", "log", "ring", "wrprot", "shared"; static storage. */
 const char *kvmd_mechanism_name(KvmDirtyMechanism mechanism);
 
 /* The mechanism called @name; false if there is none. */
@@ -148,6 +151,26 @@ void kvmd_free(KvmDirty *kvmd);
 KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd);
 const char *kvmd_reason(const KvmDirty *kvmd);
 
+/*
+ * kvmd_passed_over:
+ * Returns: why KVMD_AUTO did not take @mechanism, which it prefers to the one
+ * in use, in one sentence; NULL if it did, or was not asked.
+ */
+const char *kvmd_passed_over(const KvmDirty *kvmd,
+                             KvmDirtyMechanism mechanism);
+
+/*
+ * kvmd_switch:
+ * Use @mechanism, or with KVMD_AUTO the best one, from now on.  Slots may be
+ * logged: their pages are all published.  Not while somebody counts on pages
+ * that kvmd_slot_clear() is yet to re-arm.
+ * Returns: false with @error set, and all as it was, if the host lacks what
+ * that takes, or if it could only have been enabled when the VM was made: that
+ * is so for rings, and for KVMD_WRPROT and KVMD_SHARED if the VM was not made
+ * with one of them or KVMD_AUTO.
+ */
+bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error);
+
 /* Entries per ring; 0 without rings. */
 uint32_t kvmd_ring_size(const KvmDirty *kvmd);
 
@@ -174,16 +197,31 @@ int kvmd_slot_set(KvmDirty *kvmd,
                   uint64_t tag);
 
 /*
+ * kvmd_sync:
+ * Harvest all logged slots and publish their pages.  Every write that a vCPU
+ * completed before the call is published when it returns.  KVMD_WRPROT and
+ * KVMD_SHARED re-arm all memory at once, at a cost that does not depend on how
+ * much that is.
+ * Returns: 0, or -errno of the ioctl that failed; then more is published
+ * rather than less.
+ */
+int kvmd_sync(KvmDirty *kvmd);
+
+/*
  * kvmd_slot_sync:
- * Harvest one slot and publish its pages; with rings this is kvmd_sync(), as
- * a ring holds the pages of every slot.  Every write that a vCPU completed
- * before the call is published when it returns.
- * Returns: 0, or -errno of the ioctl that failed.
+ * The same for one slot; no other is re-armed.  With rings this is
+ * kvmd_sync(), as a ring holds the pages of every slot.
  */
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
 
-/* kvmd_sync: Harvest and publish all logged slots, as kvmd_slot_sync(). */
-int kvmd_sync(KvmDirty *kvmd);
+/*
+ * kvmd_probe:
+ * The same for all slots, for who wants to count pages and not to read them:
+ * where re-arming would take write-protecting all memory, they are not
+ * re-armed, and a page that goes on being written is not counted again by the
+ * next probe.  They are when its slot or all slots are synced next.
+ */
+int kvmd_probe(KvmDirty *kvmd);
 
 /*
  * kvmd_slot_clear:

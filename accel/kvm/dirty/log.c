@@ -13,18 +13,24 @@
 
 #include <errno.h>
 
-static bool log_enable(KvmDirty *kvmd, GError **error)
+static void log_begin(KvmDirty *kvmd)
 {
     int caps = kvmd_check_extension(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2);
 
-    (void)error;                /* every KVM has KVM_GET_DIRTY_LOG */
     caps &= KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE | KVM_DIRTY_LOG_INITIALLY_SET;
     if (caps & KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE) {
         kvmd->manual_protect =
             kvmd_enable_cap(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
                             caps) == 0;
     }
-    return true;
+}
+
+static void log_end(KvmDirty *kvmd)
+{
+    if (kvmd->manual_protect) {
+        kvmd_enable_cap(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, 0);
+        kvmd->manual_protect = false;
+    }
 }
 
 static void log_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
@@ -147,7 +153,8 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
 }
 
 const KvmDirtyOps kvmd_log_ops = {
-    .enable = log_enable,
+    .begin = log_begin,
+    .end = log_end,
     .slot_start = log_slot_start,
     .slot_stop = log_slot_stop,
     .sync_slot = log_sync_slot,

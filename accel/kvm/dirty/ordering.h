@@ -1,7 +1,9 @@
 /*
- * The memory ordering between KVM, which fills a dirty ring, and us.
+ * The memory ordering between KVM, which logs pages, and us.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A dirty ring:
  *
  * An entry of the ring (struct kvm_dirty_gfn) belongs to one party at a time,
  * and its flags word hands it over (KVM's API document, 8.29):
@@ -13,13 +15,23 @@
  * KVM writes slot and offset and then, with release, DIRTY: we read the flags
  * with acquire before slot and offset.  We have read slot and offset when we
  * write RESET with release: KVM, which reads it with acquire, may then give
- * the entry to the vCPU again.  These are the only two orderings, and this is
- * the only file that has any.
+ * the entry to the vCPU again.
  *
  * A ring that overflows breaks the hand-over: the vCPU then fills entries
  * that are not free.  ring.c tells how that is noticed; what it read from
  * such an entry may be torn, and it treats all memory as dirty.  Entries that
  * KVM will not come back to before it has reset them are then ours to write.
+ *
+ * A shared bitmap: KVM sets a page's bit and then, with a full barrier
+ * between, looks at the bit of the page's group in the summary and sets it
+ * if it is clear.  We clear the summary's bit and then, with a full barrier
+ * between, take the words of the group.  So of the two, at least one sees
+ * what the other did: either KVM finds the summary's bit clear and sets it
+ * again, or we find the page.  Words are taken by an exchange, since KVM may
+ * set other bits of them meanwhile; where nothing is seen nothing is written,
+ * as a bit that is set later is for the next harvest.
+ *
+ * These are the only orderings, and this is the only file that has any.
  */
 
 #ifndef KVMDIRTY_ORDERING_H
@@ -53,6 +65,26 @@ static inline uint32_t gfn_slot(const struct kvm_dirty_gfn *gfn)
 static inline uint64_t gfn_offset(const struct kvm_dirty_gfn *gfn)
 {
     return __atomic_load_n(&gfn->offset, __ATOMIC_RELAXED);
+}
+
+/* A word of a bitmap, which is 0 when this returns but for later bits. */
+static inline uint64_t bitmap_take(uint64_t *word)
+{
+    if (!__atomic_load_n(word, __ATOMIC_RELAXED)) {
+        return 0;
+    }
+    return __atomic_exchange_n(word, 0, __ATOMIC_ACQ_REL);
+}
+
+/* The same for a summary; before what it stands for is taken. */
+static inline uint64_t summary_take(uint64_t *word)
+{
+    uint64_t bits = bitmap_take(word);
+
+    if (bits) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
+    return bits;
 }
 
 #endif

@@ -5,9 +5,9 @@
  *
  * Which entries were overwritten cannot be known: any logged page may have
  * been written, and any harvested one may not have been re-armed.  So all of
- * them are re-armed, by taking the log flag from each slot and giving it
- * back, which makes KVM write-protect the whole slot; and then, in this order
- * (I3), all of them are published.
+ * them are re-armed, by KVM_WRITE_PROTECT_ALL_MEM or else by taking the log
+ * flag from each slot and giving it back, which makes KVM write-protect the
+ * whole slot; and then, in this order (I3), all of them are published.
  */
 
 #include "engine.h"
@@ -16,19 +16,19 @@
 
 static int log_flag_toggle(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    struct kvm_userspace_memory_region off = slot->region;
-    struct kvm_userspace_memory_region on = slot->region;
     int ret;
 
     if (slot->gone) {
         return 0;
     }
-    off.flags &= ~KVM_MEM_LOG_DIRTY_PAGES;
-    ret = kvmd_vm_ioctl(kvmd, KVM_SET_USER_MEMORY_REGION, &off);
-    if (ret < 0) {
-        return ret;
-    }
-    return kvmd_vm_ioctl(kvmd, KVM_SET_USER_MEMORY_REGION, &on);
+    ret = kvmd_slot_log_flag(kvmd, slot, false);
+    return ret < 0 ? ret : kvmd_slot_log_flag(kvmd, slot, true);
+}
+
+static int rearm_everything(KvmDirty *kvmd)
+{
+    return kvmd->can_protect ? kvmd_protect_all(kvmd) :
+        kvmd_slots_foreach_logged(kvmd, log_flag_toggle);
 }
 
 int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot)
@@ -63,7 +63,7 @@ void kvmd_overflow(KvmDirty *kvmd)
                   "that all memory is taken as dirty: a larger "
                   "dirty-ring-size makes overflows rarer");
     }
-    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);
+    ret = rearm_everything(kvmd);
     armed = kvmd_now();
     kvmd->stats.rearm_ns += armed - start;
     if (ret < 0 && !kvmd->rearm_failed) {

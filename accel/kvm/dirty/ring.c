@@ -565,10 +565,12 @@ static bool ring_enable(KvmDirty *kvmd, GError **error)
                     kvmd->ring_size, g_strerror(-ret), most);
         return false;
     }
+    /* If it can be: logging then begins in O(1), and so ends an overflow. */
+    kvmd_protect_enable(kvmd, KVMD_RING, NULL);
     return true;
 }
 
-static void ring_disable(KvmDirty *kvmd)
+static void ring_end(KvmDirty *kvmd)
 {
     for (guint i = 0; i < kvmd->vcpus->len; i++) {
         KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
@@ -590,6 +592,7 @@ static int ring_sync_all(KvmDirty *kvmd)
  */
 const KvmDirtyOps kvmd_ring_ops = {
     .enable = ring_enable,
-    .disable = ring_disable,
+    .end = ring_end,
     .sync_all = ring_sync_all,
+    .outlives_slot = true,
 };

@@ -71,6 +71,13 @@ static void slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
     }
 }
 
+static void slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    if (kvmd->ops->slot_started) {
+        kvmd->ops->slot_started(kvmd, slot);
+    }
+}
+
 static void slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     kvmd->stats.logged_slots--;
@@ -87,32 +94,46 @@ static int region_set(KvmDirty *kvmd,
     return kvmd_vm_ioctl(kvmd, KVM_SET_USER_MEMORY_REGION, &copy);
 }
 
+int kvmd_slot_log_flag(KvmDirty *kvmd, const KvmDirtySlot *slot, bool on)
+{
+    struct kvm_userspace_memory_region region = slot->region;
+
+    region.flags &= ~KVM_MEM_LOG_DIRTY_PAGES;
+    region.flags |= on ? KVM_MEM_LOG_DIRTY_PAGES : 0;
+    return region_set(kvmd, &region);
+}
+
+static void sync_for(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    if (!kvmd->ops->sync_slot) {
+        kvmd->ops->sync_all(kvmd);
+    } else if (kvmd_slot_logged(slot)) {
+        kvmd->ops->sync_slot(kvmd, slot);
+    }
+}
+
 /*
- * I7.  "log" has its pages in the slot's bitmap, which goes with the slot.
- * Ring entries name the slot; a vCPU may write, and log, until KVM has
- * removed it, so that the rings are taken once more while @slot still tells
- * what the entries mean, and before its id can come to mean another.
+ * I7.  A vCPU may write, and KVM log it, until KVM has removed the slot.  Ring
+ * entries name the slot, so that the rings are taken once more while @slot
+ * still tells what the entries mean, and before its id can come to mean
+ * another; a shared bitmap stays mapped.  "log" and "wrprot" have their pages
+ * in a bitmap that goes with the slot.
  */
 static int slot_remove(KvmDirty *kvmd, KvmDirtySlot *slot,
                        const struct kvm_userspace_memory_region *region)
 {
-    bool logged = kvmd_slot_logged(slot);
     int ret;
 
-    if (!kvmd->ops->sync_slot) {
-        kvmd->ops->sync_all(kvmd);
-    } else if (logged) {
-        kvmd->ops->sync_slot(kvmd, slot);
-    }
+    sync_for(kvmd, slot);
     ret = region_set(kvmd, region);
     if (ret < 0) {
         return ret;
     }
-    if (!kvmd->ops->sync_slot) {
+    if (kvmd->ops->outlives_slot) {
         slot->gone = true;
-        kvmd->ops->sync_all(kvmd);
+        sync_for(kvmd, slot);
     }
-    if (logged) {
+    if (kvmd_slot_logged(slot)) {
         slot_stop(kvmd, slot);
     }
     slot_put(kvmd, region->slot, NULL);
@@ -138,7 +159,9 @@ static int slot_add(KvmDirty *kvmd,
         slot_start(kvmd, slot);
     }
     ret = region_set(kvmd, region);
-    if (ret < 0) {
+    if (ret >= 0 && kvmd_slot_logged(slot)) {
+        slot_started(kvmd, slot);
+    } else if (ret < 0) {
         if (kvmd_slot_logged(slot)) {
             slot_stop(kvmd, slot);
         }
@@ -164,6 +187,8 @@ static int slot_change(KvmDirty *kvmd, KvmDirtySlot *slot,
     }
     if ((was || will) && !kvmd_slot_logged(slot)) {
         slot_stop(kvmd, slot);
+    } else if (!was && will) {
+        slot_started(kvmd, slot);
     }
     return ret;
 }
@@ -188,6 +213,36 @@ int kvmd_slot_set(KvmDirty *kvmd,
     }
     g_mutex_unlock(&kvmd->lock);
     return ret;
+}
+
+static int slot_pause(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    sync_for(kvmd, slot);
+    kvmd_slot_log_flag(kvmd, slot, false);
+    slot_stop(kvmd, slot);
+    return 0;
+}
+
+static int slot_resume(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    slot_start(kvmd, slot);
+    kvmd_slot_log_flag(kvmd, slot, true);
+    slot_started(kvmd, slot);
+    return kvmd_publish_whole(kvmd, slot);
+}
+
+/*
+ * Should the log flag be refused, KVM has no bitmap that a harvest could find:
+ * it fails, and publishes all of the slot each time.
+ */
+void kvmd_slots_pause(KvmDirty *kvmd)
+{
+    kvmd_slots_foreach_logged(kvmd, slot_pause);
+}
+
+void kvmd_slots_resume(KvmDirty *kvmd)
+{
+    kvmd_slots_foreach_logged(kvmd, slot_resume);
 }
 
 void kvmd_slots_free(KvmDirty *kvmd)

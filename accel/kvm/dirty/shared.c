@@ -1,0 +1,124 @@
+/*
+ * The mechanism "shared": KVM's own bitmap of each slot, mapped, and one
+ * write-protection of all memory.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A harvest is no ioctl and no copy.  A bit of the summary stands for
+ * KVM_DIRTY_SUMMARY_PAGES pages: what is looked at is one bit for each of
+ * those, and the words of those that have a dirty page.  ordering.h tells in
+ * which order, and why no page is missed.
+ *
+ * The mapping keeps the bitmap when KVM has removed the slot, so that what was
+ * written up to that moment is found as well.
+ */
+
+#include "engine.h"
+#include "ordering.h"
+
+#include <errno.h>
+#include <linux/kvm_dirty_tracking.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define GROUP_WORDS (KVM_DIRTY_SUMMARY_PAGES / KVMD_WORD_PAGES)
+
+static bool shared_enable(KvmDirty *kvmd, GError **error)
+{
+    if (!kvmd_wrprot_enable(kvmd, KVMD_SHARED, error)) {
+        return false;
+    }
+    if (!kvmd->can_map) {
+        kvmd->can_map = kvmd_protect_enable_cap(
+            kvmd, KVMD_SHARED, KVM_CAP_DIRTY_BITMAP_FD,
+            "KVM_CAP_DIRTY_BITMAP_FD", error);
+    }
+    return kvmd->can_map;
+}
+
+/* Returns: 0, or -errno with nothing mapped. */
+static int map(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    struct kvm_dirty_bitmap_fd args = { .slot = slot->region.slot };
+    int fd = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_BITMAP_FD, &args);
+    size_t size = args.bitmap_size + args.summary_size;
+    void *base;
+    int err;
+
+    if (fd < 0) {
+        return fd;
+    }
+    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    err = errno;
+    close(fd);
+    if (base == MAP_FAILED) {
+        return -err;
+    }
+    slot->map.base = base;
+    slot->map.size = size;
+    slot->map.bitmap = (void *)((char *)base + args.bitmap_offset);
+    slot->map.summary = (void *)((char *)base + args.summary_offset);
+    return 0;
+}
+
+static void shared_slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    int ret = map(kvmd, slot);
+
+    if (ret < 0) {
+        kvmd_warn(kvmd, "the dirty bitmap of slot 0x%x cannot be mapped (%s): "
+                  "it is copied instead", slot->region.slot,
+                  g_strerror(-ret));
+    }
+}
+
+static void shared_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    if (slot->map.base) {
+        munmap(slot->map.base, slot->map.size);
+        slot->map.base = NULL;
+    }
+}
+
+static void harvest_group(KvmDirty *kvmd, const KvmDirtySlot *slot,
+                          uint64_t group)
+{
+    uint64_t words = kvmd_words(kvmd_slot_pages(kvmd, slot));
+    uint64_t first = group * GROUP_WORDS;
+    uint64_t end = MIN(first + GROUP_WORDS, words);
+
+    for (uint64_t i = first; i < end; i++) {
+        kvmd_batch_add(kvmd->batch, slot, i, bitmap_take(&slot->map.bitmap[i]));
+    }
+}
+
+static int shared_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    uint64_t groups = (kvmd_slot_pages(kvmd, slot) +
+                       KVM_DIRTY_SUMMARY_PAGES - 1) / KVM_DIRTY_SUMMARY_PAGES;
+
+    if (!slot->map.base) {
+        return slot->gone ? 0 : kvmd_wrprot_harvest(kvmd, slot);
+    }
+    for (size_t i = 0; i < kvmd_words(groups); i++) {
+        uint64_t bits = GUINT64_FROM_LE(summary_take(&slot->map.summary[i]));
+
+        for (; bits; bits &= bits - 1) {
+            harvest_group(kvmd, slot,
+                          i * KVMD_WORD_PAGES + __builtin_ctzll(bits));
+        }
+    }
+    return 0;
+}
+
+const KvmDirtyOps kvmd_shared_ops = {
+    .enable = shared_enable,
+    .slot_started = shared_slot_started,
+    .slot_stop = shared_slot_stop,
+    .harvest = shared_harvest,
+    .sync_slot = kvmd_protect_sync_slot,
+    .sync_all = kvmd_protect_sync_all,
+    .probe_all = kvmd_protect_probe_all,
+    .outlives_slot = true,
+};

@@ -1,0 +1,54 @@
+/*
+ * The mechanism "wrprot": a bitmap per slot, which KVM copies out without
+ * touching the page tables, and one write-protection of all memory.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "engine.h"
+
+#include <linux/kvm_dirty_tracking.h>
+
+bool kvmd_wrprot_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
+                        GError **error)
+{
+    if (!kvmd_protect_enable(kvmd, wanted_by, error)) {
+        return false;
+    }
+    if (!kvmd->can_fetch) {
+        kvmd->can_fetch = kvmd_protect_enable_cap(
+            kvmd, wanted_by, KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
+            "KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT", error);
+    }
+    return kvmd->can_fetch;
+}
+
+static bool wrprot_enable(KvmDirty *kvmd, GError **error)
+{
+    return kvmd_wrprot_enable(kvmd, KVMD_WRPROT, error);
+}
+
+int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    size_t n = kvmd_words(kvmd_slot_pages(kvmd, slot));
+    g_autofree uint64_t *words = g_new0(uint64_t, n);
+    struct kvm_dirty_log log = {
+        .slot = slot->region.slot,
+        .padding1 = KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
+        .dirty_bitmap = words,
+    };
+    int ret = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_LOG, &log);
+
+    for (size_t i = 0; ret >= 0 && i < n; i++) {
+        kvmd_batch_add(kvmd->batch, slot, i, words[i]);
+    }
+    return ret;
+}
+
+const KvmDirtyOps kvmd_wrprot_ops = {
+    .enable = wrprot_enable,
+    .harvest = kvmd_wrprot_harvest,
+    .sync_slot = kvmd_protect_sync_slot,
+    .sync_all = kvmd_protect_sync_all,
+    .probe_all = kvmd_protect_probe_all,
+};
