@@ -1,10 +1,12 @@
 /*
- * query-dirty-tracking and "info dirty-tracking".
+ * query-dirty-tracking, set-dirty-tracking and "info dirty-tracking"; probes.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 
 #include "qemu/osdep.h"
+#include "exec/memory.h"
+#include "migration/misc.h"
 #include "monitor/hmp.h"
 #include "monitor/monitor.h"
 #include "qapi/error.h"
@@ -20,6 +22,39 @@ DirtyTrackingInfo *qmp_query_dirty_tracking(Error **errp)
         return NULL;
     }
     return kvm_dirty_tracking_info();
+}
+
+void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
+{
+    if (!kvm_enabled()) {
+        error_setg(errp, "set-dirty-tracking is for guests that run under "
+                   "KVM, and this one does not");
+    } else if (!migration_is_idle()) {
+        error_setg(errp, "set-dirty-tracking is not possible while a "
+                   "migration or snapshot is active: wait for it or cancel "
+                   "it");
+    } else if (global_dirty_tracking & (GLOBAL_DIRTY_DIRTY_RATE |
+                                        GLOBAL_DIRTY_LIMIT)) {
+        error_setg(errp, "set-dirty-tracking is not possible while the dirty "
+                   "page rate is measured or limited: wait for it or cancel "
+                   "it");
+    } else {
+        kvm_dirty_tracking_set(mechanism, errp);
+    }
+}
+
+static bool probing;
+
+void dirty_tracking_probe(void)
+{
+    probing = true;
+    memory_global_dirty_log_sync();
+    probing = false;
+}
+
+bool dirty_tracking_probing(void)
+{
+    return probing;
 }
 
 static void print_time(Monitor *mon, const char *name, uint64_t ns)
@@ -44,12 +79,19 @@ void hmp_info_dirty_tracking(Monitor *mon, const QDict *qdict)
 {
     Error *err = NULL;
     DirtyTrackingInfo *info = qmp_query_dirty_tracking(&err);
+    DirtyTrackingPassedOverList *over;
 
     if (hmp_handle_error(mon, err)) {
         return;
     }
-    monitor_printf(mon, "mechanism: %s (%s)\n", info->mechanism,
+    monitor_printf(mon, "mechanism: %s (%s)\n",
+                   DirtyTrackingMechanism_str(info->mechanism),
                    info->reason);
+    for (over = info->passed_over; over; over = over->next) {
+        monitor_printf(mon, "not %s: %s\n",
+                       DirtyTrackingMechanism_str(over->value->mechanism),
+                       over->value->reason);
+    }
     monitor_printf(mon, "logged slots: %" PRIu32 "\n", info->logged_slots);
     monitor_printf(mon, "pages: %" PRIu64 " in %" PRIu64 " harvests\n",
                    info->pages, info->harvests);

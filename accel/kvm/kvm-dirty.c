@@ -223,10 +223,25 @@ static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
     }
 }
 
+/*
+ * Everybody's pages are wanted: one harvest and one re-arm for the slots of
+ * all address spaces, whose listeners are called one after another.
+ */
 static void kvm_dirty_log_sync_global(MemoryListener *listener)
 {
-    sync_begin(kvm_state->dirty);
-    kvmd_sync(kvm_state->dirty->engine);
+    KVMMemoryListener *kml = container_of(listener, KVMMemoryListener,
+                                          listener);
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+
+    if (kml->as_id != 0) {
+        return;
+    }
+    sync_begin(dirty);
+    if (dirty_tracking_probing()) {
+        kvmd_probe(dirty->engine);
+    } else {
+        kvmd_sync(dirty->engine);
+    }
 }
 
 /* The part of @slot that is in @section, as pages of @slot. */
@@ -279,6 +294,7 @@ static int slot_sync(KvmDirty *engine, uint32_t slot_id,
     return kvmd_slot_sync(engine, slot_id);
 }
 
+/* One region's pages are wanted, for a display: no other is re-armed. */
 static void kvm_dirty_log_sync(MemoryListener *listener,
                                MemoryRegionSection *section)
 {
@@ -310,18 +326,16 @@ static void kvm_dirty_log_clear(MemoryListener *listener,
     foreach_slot_in_section(listener, section, slot_clear);
 }
 
+/*
+ * A ring has the pages of all regions, and no page left to re-arm.  The other
+ * mechanisms may take each other's place while the guest runs.
+ */
 void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml)
 {
-    KvmDirty *engine = s->dirty->engine;
-
     kml->listener.log_global_after_sync = kvm_dirty_log_global_after_sync;
-    if (!kvmd_ring_size(engine)) {
+    kml->listener.log_sync_global = kvm_dirty_log_sync_global;
+    if (!kvmd_ring_size(s->dirty->engine)) {
         kml->listener.log_sync = kvm_dirty_log_sync;
-    } else if (kml->as_id == 0) {
-        /* A ring has the pages of all address spaces. */
-        kml->listener.log_sync_global = kvm_dirty_log_sync_global;
-    }
-    if (kvmd_clears(engine)) {
         kml->listener.log_clear = kvm_dirty_log_clear;
     }
 }
@@ -352,7 +366,7 @@ static void set_dirty_tracking(Object *obj, const char *value, Error **errp)
     if (property_settable(s, errp) &&
         !kvmd_mechanism_parse(value, &s->dirty->config.mechanism)) {
         error_setg(errp, "'%s' is no way to track dirty pages: allowed are "
-                   "auto, log and ring", value);
+                   "auto, log, ring, wrprot and shared", value);
     }
 }
 
@@ -394,7 +408,8 @@ void kvm_dirty_class_init(ObjectClass *oc)
     object_class_property_add_str(oc, "dirty-tracking",
                                   get_dirty_tracking, set_dirty_tracking);
     object_class_property_set_description(oc, "dirty-tracking",
-        "How dirty pages are tracked: auto (default), log or ring");
+        "How dirty pages are tracked: auto (default), log, ring, wrprot or "
+        "shared");
 
     object_class_property_add(oc, "dirty-ring-size", "uint32",
                               get_dirty_ring_size, set_dirty_ring_size,
@@ -404,6 +419,14 @@ void kvm_dirty_class_init(ObjectClass *oc)
 }
 
 /* What others ask */
+
+/* QAPI has the engine's mechanisms, in its order. */
+QEMU_BUILD_BUG_ON((int)KVMD_AUTO != DIRTY_TRACKING_MECHANISM_AUTO);
+QEMU_BUILD_BUG_ON((int)KVMD_LOG != DIRTY_TRACKING_MECHANISM_LOG);
+QEMU_BUILD_BUG_ON((int)KVMD_RING != DIRTY_TRACKING_MECHANISM_RING);
+QEMU_BUILD_BUG_ON((int)KVMD_WRPROT != DIRTY_TRACKING_MECHANISM_WRPROT);
+QEMU_BUILD_BUG_ON((int)KVMD_SHARED != DIRTY_TRACKING_MECHANISM_SHARED);
+QEMU_BUILD_BUG_ON((int)KVMD__MAX != DIRTY_TRACKING_MECHANISM__MAX);
 
 bool kvm_dirty_ring_enabled(void)
 {
@@ -415,6 +438,38 @@ uint32_t kvm_dirty_ring_size(void)
     return kvmd_ring_size(kvm_state->dirty->engine);
 }
 
+bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
+{
+    KvmDirty *engine = kvm_state->dirty->engine;
+    GError *err = NULL;
+
+    if (!kvmd_switch(engine, (KvmDirtyMechanism)mechanism, &err)) {
+        propagate_gerror(errp, err);
+        return false;
+    }
+    trace_kvm_dirty_init(kvmd_mechanism_name(kvmd_mechanism(engine)),
+                         kvmd_reason(engine));
+    return true;
+}
+
+static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
+{
+    DirtyTrackingPassedOverList *list = NULL, **tail = &list;
+
+    for (int i = 0; i < KVMD__MAX; i++) {
+        const char *reason = kvmd_passed_over(engine, i);
+
+        if (reason) {
+            DirtyTrackingPassedOver *one = g_new0(DirtyTrackingPassedOver, 1);
+
+            one->mechanism = (DirtyTrackingMechanism)i;
+            one->reason = g_strdup(reason);
+            QAPI_LIST_APPEND(tail, one);
+        }
+    }
+    return list;
+}
+
 DirtyTrackingInfo *kvm_dirty_tracking_info(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
@@ -422,9 +477,9 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     KvmDirtyStats stats;
 
     kvmd_stats(dirty->engine, &stats);
-    info->mechanism = g_strdup(
-        kvmd_mechanism_name(kvmd_mechanism(dirty->engine)));
+    info->mechanism = (DirtyTrackingMechanism)kvmd_mechanism(dirty->engine);
     info->reason = g_strdup(kvmd_reason(dirty->engine));
+    info->passed_over = passed_over(dirty->engine);
     info->ring_size = kvmd_ring_size(dirty->engine);
     info->logged_slots = stats.logged_slots;
     info->pages = stats.pages;

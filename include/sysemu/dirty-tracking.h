@@ -16,4 +16,22 @@
  */
 DirtyTrackingInfo *kvm_dirty_tracking_info(void);
 
+/*
+ * kvm_dirty_tracking_set: have KVM track dirty pages with @mechanism from now
+ * on; called with the BQL held, while no migration is active.
+ * Returns: false with @errp set, and all as it was, if that is not possible.
+ */
+bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp);
+
+/*
+ * dirty_tracking_probe: memory_global_dirty_log_sync() for who counts dirty
+ * pages and does not read them; called with the BQL held.  Where re-arming
+ * would take write-protecting all memory, the pages are left un-armed until
+ * somebody syncs to read them.
+ */
+void dirty_tracking_probe(void);
+
+/* Whether the sync under way is a probe's; called with the BQL held. */
+bool dirty_tracking_probing(void);
+
 #endif

@@ -10,7 +10,7 @@ from typing import Sequence
 import pytest
 
 from .conftest import installed
-from .vm import Qemu
+from .vm import SHARED, WRPROT, Mechanism, Qemu
 
 TIMEOUT = 60.0
 
@@ -48,11 +48,23 @@ def test_tracking(ours: Qemu, tracking: str) -> None:
 
 @pytest.mark.parametrize("accel", [
     "kvm,dirty-tracking=log,dirty-ring-size=4096",
-    "kvm,dirty-ring-size=4096,dirty-tracking=log"])
+    "kvm,dirty-ring-size=4096,dirty-tracking=log",
+    "kvm,dirty-tracking=wrprot,dirty-ring-size=4096",
+    "kvm,dirty-tracking=shared,dirty-ring-size=4096"])
 def test_contradiction(ours: Qemu, accel: str) -> None:
-    """A ring size for the mechanism that has no rings."""
+    """A ring size for a mechanism that has no rings."""
     (line,) = refuse(start(ours, accel))
     assert "dirty-ring-size" in line and "dirty-tracking" in line
+
+
+@pytest.mark.parametrize("mechanism", [
+    mechanism for mechanism in (WRPROT, SHARED) if not mechanism.offered],
+    ids=str)
+def test_unpatched(ours: Qemu, mechanism: Mechanism) -> None:
+    """What takes a patched host kernel, on one that is not."""
+    (line,) = refuse(start(ours, ours.accel(mechanism)))
+    assert f"dirty-tracking={mechanism.name}" in line
+    assert "KVM_CAP_WRITE_PROTECT_ALL_MEM" in line
 
 
 @pytest.mark.parametrize("accel", ["kvm", "kvm,dirty-tracking=ring"])

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import pytest
 
-from .cases import RINGS, each_ring, migrate_identical
+from .cases import PATCHED, RINGS, each_ring, migrate_identical
 from .guest import Writer
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
@@ -35,6 +35,7 @@ def measure(vm: VM, mode: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "mechanism,mode",
     [(LOG, "page-sampling"), (LOG, "dirty-bitmap"),
+     *((mechanism, "dirty-bitmap") for mechanism in PATCHED),
      (RINGS[1], "page-sampling"),
      *((ring, "dirty-ring") for ring in RINGS)], ids=str)
 def test_dirty_rate(ours: Qemu, mechanism: Mechanism, mode: str) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from .cases import HELD, migrate_identical
+from .cases import HELD, PATCHED, migrate_identical
 from .guest import Writer
 from .vm import LOG, Config, Mechanism, Qemu, pair
 
 WRITER = Writer(cpus=2)
 
 each_case = pytest.mark.parametrize("mechanism,machine", [
-    (LOG, "pc"), (LOG, "q35"), (Mechanism(4096), "pc")], ids=str)
+    (LOG, "pc"), (LOG, "q35"), (Mechanism(4096), "pc"),
+    *((mechanism, "pc") for mechanism in PATCHED)], ids=str)
 
 
 @each_case

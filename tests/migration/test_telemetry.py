@@ -8,13 +8,14 @@ from typing import Any
 
 from .cases import each_mechanism, migrate_identical
 from .guest import Writer
-from .vm import VM, Config, Mechanism, Qemu, pair
+from .vm import LOG, SHARED, VM, WRPROT, Config, Mechanism, Qemu, pair
 
 # What each member must do while a writing guest is migrated.
 FIXED, STATE, GROWS, TOTAL = "fixed", "state", "grows", "total"
 LOG_MEMBERS = {
     "mechanism": FIXED,
     "reason": FIXED,
+    "passed-over": FIXED,
     "ring-size": FIXED,
     "logged-slots": STATE,
     "pages": GROWS,
@@ -100,7 +101,8 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
     with pair(config) as (src, dst):
         src.wait_writing()
         before = query(src)
-        assert before["mechanism"] == ("ring" if mechanism.ring else "log")
+        assert before["mechanism"] == mechanism.name
+        assert before["passed-over"] == []
         assert before["reason"]
         assert before["ring-size"] == (mechanism.ring or 0)
         logged: list[int] = []
@@ -113,12 +115,25 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         assert_hmp(src, rings=bool(mechanism.ring))
 
 
+def assert_passed_over(vm: VM, names: list[str]) -> None:
+    """Fail unless QMP and HMP say of NAMES why they are not in use."""
+    answer = query(vm)["passed-over"]
+    text = vm.hmp("info dirty-tracking")
+    assert [over["mechanism"] for over in answer] == names
+    for over in answer:
+        assert "KVM_CAP_WRITE_PROTECT_ALL_MEM" in over["reason"]
+        assert f"not {over['mechanism']}: {over['reason']}" in text
+
+
 def test_default_is_told(ours: Qemu) -> None:
     """Without options the answer says what was chosen and why."""
     with VM("guest", Config(ours, "kvm")) as vm:
         answer = query(vm)
-        assert answer["mechanism"] in ("log", "ring")
-        assert answer["reason"]
+        best = [best for best in (SHARED, WRPROT, LOG) if best.offered][0]
+        assert answer["mechanism"] == best.name
+        assert "auto" in answer["reason"]
+        assert_passed_over(vm, {"shared": [], "wrprot": [],
+                                "log": ["wrprot", "shared"]}[best.name])
     with VM("guest", Config(ours, "kvm,dirty-ring-size=4096")) as vm:
         assert query(vm)["mechanism"] == "ring"
         assert query(vm)["ring-size"] == 4096

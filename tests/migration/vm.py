@@ -24,7 +24,13 @@ STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = ROOT / "build" / "qemu" / "qemu-system-x86_64"
 
 KVM_GET_API_VERSION = 0xAE00
+KVM_CHECK_EXTENSION = 0xAE03
 KVM_API_VERSION = 12
+
+# Of a patched host kernel, as in its linux/kvm_dirty_tracking.h.
+KVM_CAP_WRITE_PROTECT_ALL_MEM = 0x46440001
+KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT = 0x46440002
+KVM_CAP_DIRTY_BITMAP_FD = 0x46440003
 
 BOOT_TIMEOUT = 90.0
 
@@ -46,6 +52,15 @@ def kvm_usable() -> bool:
         return False
 
 
+def kvm_offers(*capabilities: int) -> bool:
+    """Whether the host's KVM has all of CAPABILITIES."""
+    if not kvm_usable():
+        return False
+    with open("/dev/kvm", "rb+", buffering=0) as kvm:
+        return all(fcntl.ioctl(kvm, KVM_CHECK_EXTENSION, capability) > 0
+                   for capability in capabilities)
+
+
 def scratch() -> Path:
     """Make a directory for one VM, in memory where there is such a place."""
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -54,15 +69,32 @@ def scratch() -> Path:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """How a QEMU is told to track dirty pages; no ring means the log."""
+    """How a QEMU is told to track dirty pages: with rings or with BITMAPS."""
 
     ring: Optional[int] = None
+    bitmaps: str = "log"
+
+    @property
+    def name(self) -> str:
+        """What query-dirty-tracking calls it."""
+        return "ring" if self.ring else self.bitmaps
 
     def __str__(self) -> str:
-        return f"ring {self.ring}" if self.ring else "log"
+        return f"ring {self.ring}" if self.ring else self.bitmaps
 
+    @property
+    def offered(self) -> bool:
+        """Whether it can be expected of the host; all have rings and log."""
+        return kvm_offers(*NEEDS.get(self.bitmaps, ()))
+
+
+NEEDS = {"wrprot": (KVM_CAP_WRITE_PROTECT_ALL_MEM,
+                    KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT)}
+NEEDS["shared"] = (*NEEDS["wrprot"], KVM_CAP_DIRTY_BITMAP_FD)
 
 LOG = Mechanism()
+WRPROT = Mechanism(bitmaps="wrprot")
+SHARED = Mechanism(bitmaps="shared")
 
 
 @dataclass(frozen=True)
@@ -76,7 +108,8 @@ class Qemu:
     def accel(self, mechanism: Mechanism) -> str:
         """Return the value of -accel that selects MECHANISM."""
         if not mechanism.ring:
-            return "kvm,dirty-tracking=log" if self.patched else "kvm"
+            return (f"kvm,dirty-tracking={mechanism.bitmaps}"
+                    if self.patched else "kvm")
         tracking = "dirty-tracking=ring," if self.patched else ""
         return f"kvm,{tracking}dirty-ring-size={mechanism.ring}"
 

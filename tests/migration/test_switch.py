@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""set-dirty-tracking, while a guest runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cases import HELD, PATCHED, migrate_identical
+from .guest import Writer
+from .migrate import cancel, crawl, start, wait_rounds
+from .qmp import QMPError
+from .vm import LOG, VM, Config, Qemu, pair
+
+TWO_CPUS = Writer(cpus=2)
+
+
+def mechanism(vm: VM) -> str:
+    """Return the mechanism that VM has in use."""
+    return str(vm.qmp("query-dirty-tracking")["mechanism"])
+
+
+def refused(vm: VM, name: str) -> str:
+    """Ask VM for the mechanism NAME in vain, and return why."""
+    before = vm.qmp("query-dirty-tracking")
+    with pytest.raises(QMPError) as error:
+        vm.qmp("set-dirty-tracking", mechanism=name)
+    after = vm.qmp("query-dirty-tracking")
+    assert [after[item] for item in ("mechanism", "reason", "passed-over")] \
+        == [before[item] for item in ("mechanism", "reason", "passed-over")]
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", [LOG.name, "auto", *map(str, PATCHED)])
+def test_switch(ours: Qemu, name: str) -> None:
+    """A guest of auto takes what is named, and migrates with it."""
+    config = Config(ours, "kvm", writer=TWO_CPUS)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        best = mechanism(src)
+        src.qmp("set-dirty-tracking", mechanism="log")
+        assert mechanism(src) == "log"
+        src.qmp("set-dirty-tracking", mechanism=name)
+        assert mechanism(src) == (best if name == "auto" else name)
+        assert name in src.qmp("query-dirty-tracking")["reason"]
+        migrate_identical(src, dst)
+
+
+def test_between_two_migrations(ours: Qemu) -> None:
+    """One was cancelled with one mechanism, the next has another."""
+    config = Config(ours, "kvm", writer=TWO_CPUS)
+    with VM("src", config) as src:
+        src.wait_writing()
+        for name in [*map(str, PATCHED), LOG.name]:
+            src.qmp("set-dirty-tracking", mechanism=name)
+            with VM("dst", config, incoming=True) as dst:
+                start(src, dst, HELD)
+                wait_rounds(src, dst, 3, HELD)
+                crawl(src)
+                assert "migration" in refused(src, "auto")
+                cancel(src)
+        with VM("dst", config, incoming=True) as dst:
+            migrate_identical(src, dst)
+
+
+def test_rings_stay(ours: Qemu) -> None:
+    """KVM has rings or not from the start on."""
+    with VM("guest", Config(ours, "kvm,dirty-ring-size=4096")) as vm:
+        assert "ring" in refused(vm, "log")
+        assert "ring" in refused(vm, "auto")
+    with VM("guest", Config(ours, "kvm")) as vm:
+        assert "ring" in refused(vm, "ring")
+
+
+@pytest.mark.parametrize("name", ["wrprot", "shared"])
+def test_started_without(ours: Qemu, name: str) -> None:
+    """What takes an early start is not to be had later, patched or not."""
+    with VM("guest", Config(ours, ours.accel(LOG))) as vm:
+        vm.wait_writing()
+        assert "KVM_CAP_WRITE_PROTECT_ALL_MEM" in refused(vm, name)
+
+
+def test_without_kvm(ours: Qemu) -> None:
+    """There is nothing to switch without KVM."""
+    with VM("guest", Config(ours, "tcg")) as vm:
+        with pytest.raises(QMPError, match="KVM"):
+            vm.qmp("set-dirty-tracking", mechanism="auto")
+
+
+def test_no_mechanism(ours: Qemu) -> None:
+    """A mechanism that there is not."""
+    with VM("guest", Config(ours, "kvm")) as vm:
+        with pytest.raises(QMPError, match="mechanism"):
+            vm.qmp("set-dirty-tracking", mechanism="foo")
