@@ -5,6 +5,7 @@
  */
 
 #include "qemu/osdep.h"
+#include "qemu/units.h"
 #include "exec/memory.h"
 #include "migration/misc.h"
 #include "monitor/hmp.h"
@@ -75,6 +76,15 @@ static void print_rings(Monitor *mon, const DirtyTrackingInfo *info)
     print_time(mon, "reap interval", info->reap_interval);
 }
 
+static void print_split(Monitor *mon, const DirtyTrackingSplit *split)
+{
+    monitor_printf(mon, "eager split: %s%s, %" PRIu64 " of %" PRIu64
+                   " MiB gone through\n", OnOffAuto_str(split->mode),
+                   split->active ? " (active)" : "",
+                   split->done / MiB, split->total / MiB);
+    print_time(mon, "split time", split->time);
+}
+
 void hmp_info_dirty_tracking(Monitor *mon, const QDict *qdict)
 {
     Error *err = NULL;
@@ -102,5 +112,6 @@ void hmp_info_dirty_tracking(Monitor *mon, const QDict *qdict)
     if (info->ring_size) {
         print_rings(mon, info);
     }
+    print_split(mon, info->eager_split);
     qapi_free_DirtyTrackingInfo(info);
 }

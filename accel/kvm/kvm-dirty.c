@@ -13,6 +13,7 @@
 
 #include "qapi/error.h"
 #include "qapi/qapi-types-dirty-tracking.h"
+#include "qapi/qapi-visit-common.h"
 #include "qapi/visitor.h"
 #include "qemu/error-report.h"
 #include "qemu/main-loop.h"
@@ -23,6 +24,7 @@
 #include "sysemu/dirty-tracking.h"
 #include "sysemu/kvm.h"
 #include "sysemu/kvm_int.h"
+#include "sysemu/runstate.h"
 #include "kvm-dirty.h"
 #include "dirty/kvmdirty.h"
 #include "trace.h"
@@ -32,6 +34,11 @@ struct KVMDirtyTracking {
     KvmDirty *engine;
     QemuThread reaper;
     bool reaper_started;
+    OnOffAuto split;
+    uint64_t split_size;
+    bool split_wanted;          /* by a migration whose logging begins */
+    bool split_running;         /* the thread is to be joined */
+    QemuThread splitter;
     int64_t sync_start;         /* of the sync under way, or 0 */
     int64_t kick_ns;            /* in it, while the BQL was not held */
     uint64_t bql_hold_ns;       /* in all syncs */
@@ -131,15 +138,67 @@ static void propagate_gerror(Error **errp, GError *err)
     g_error_free(err);
 }
 
+static KvmDirtySplit split_mode(OnOffAuto mode)
+{
+    switch (mode) {
+    case ON_OFF_AUTO_ON:
+        return KVMD_SPLIT_ON;
+    case ON_OFF_AUTO_OFF:
+        return KVMD_SPLIT_OFF;
+    default:
+        return KVMD_SPLIT_AUTO;
+    }
+}
+
+/* Splitting huge pages ahead; all of it under the BQL but for the thread. */
+
+static void *split_thread(void *opaque)
+{
+    kvmd_split_run(opaque);
+    return NULL;
+}
+
+static void split_stop(KVMDirtyTracking *dirty)
+{
+    dirty->split_wanted = false;
+    if (dirty->split_running) {
+        kvmd_split_stop(dirty->engine);
+        qemu_thread_join(&dirty->splitter);
+        dirty->split_running = false;
+    }
+}
+
+/* The first sync of a migration finds all of memory being logged. */
+static void split_start(KVMDirtyTracking *dirty)
+{
+    split_stop(dirty);
+    if (kvmd_split_begin(dirty->engine)) {
+        dirty->split_running = true;
+        qemu_thread_create(&dirty->splitter, "kvm-splitter", split_thread,
+                           dirty->engine, QEMU_THREAD_JOINABLE);
+    }
+}
+
+/* A guest that stands still writes nothing: no more splitting. */
+static void vm_state_changed(void *opaque, bool running, RunState state)
+{
+    if (!running) {
+        split_stop(opaque);
+    }
+}
+
 void kvm_dirty_init(KVMState *s)
 {
     GError *err = NULL;
 
     s->dirty->engine = kvmd_new(&vmm, s, &s->dirty->config, &err);
-    if (!s->dirty->engine) {
+    if (!s->dirty->engine ||
+        !kvmd_split_set(s->dirty->engine, split_mode(s->dirty->split),
+                        s->dirty->split_size, &err)) {
         error_report("%s", err->message);
         exit(EXIT_FAILURE);
     }
+    qemu_add_vm_change_state_handler(vm_state_changed, s->dirty);
     trace_kvm_dirty_init(
         kvmd_mechanism_name(kvmd_mechanism(s->dirty->engine)),
         kvmd_reason(s->dirty->engine));
@@ -215,6 +274,9 @@ static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
     KVMDirtyTracking *dirty = kvm_state->dirty;
     int64_t held;
 
+    if (dirty->split_wanted) {
+        split_start(dirty);
+    }
     if (dirty->sync_start) {
         held = get_clock() - dirty->sync_start - dirty->kick_ns;
         trace_kvm_dirty_sync_end(held, dirty->kick_ns);
@@ -326,12 +388,26 @@ static void kvm_dirty_log_clear(MemoryListener *listener,
     foreach_slot_in_section(listener, section, slot_clear);
 }
 
+static void kvm_dirty_log_global_start(MemoryListener *listener)
+{
+    if (global_dirty_tracking & GLOBAL_DIRTY_MIGRATION) {
+        kvm_state->dirty->split_wanted = runstate_is_running();
+    }
+}
+
+static void kvm_dirty_log_global_stop(MemoryListener *listener)
+{
+    split_stop(kvm_state->dirty);
+}
+
 /*
  * A ring has the pages of all regions, and no page left to re-arm.  The other
  * mechanisms may take each other's place while the guest runs.
  */
 void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml)
 {
+    kml->listener.log_global_start = kvm_dirty_log_global_start;
+    kml->listener.log_global_stop = kvm_dirty_log_global_stop;
     kml->listener.log_global_after_sync = kvm_dirty_log_global_after_sync;
     kml->listener.log_sync_global = kvm_dirty_log_sync_global;
     if (!kvmd_ring_size(s->dirty->engine)) {
@@ -398,9 +474,42 @@ static void set_dirty_ring_size(Object *obj, Visitor *v, const char *name,
     }
 }
 
+static void get_split(Object *obj, Visitor *v, const char *name,
+                      void *opaque, Error **errp)
+{
+    visit_type_OnOffAuto(v, name, &KVM_STATE(obj)->dirty->split, errp);
+}
+
+static void set_split(Object *obj, Visitor *v, const char *name,
+                      void *opaque, Error **errp)
+{
+    KVMState *s = KVM_STATE(obj);
+
+    if (property_settable(s, errp)) {
+        visit_type_OnOffAuto(v, name, &s->dirty->split, errp);
+    }
+}
+
+static void get_split_size(Object *obj, Visitor *v, const char *name,
+                           void *opaque, Error **errp)
+{
+    visit_type_size(v, name, &KVM_STATE(obj)->dirty->split_size, errp);
+}
+
+static void set_split_size(Object *obj, Visitor *v, const char *name,
+                           void *opaque, Error **errp)
+{
+    KVMState *s = KVM_STATE(obj);
+
+    if (property_settable(s, errp)) {
+        visit_type_size(v, name, &s->dirty->split_size, errp);
+    }
+}
+
 void kvm_dirty_instance_init(KVMState *s)
 {
     s->dirty = g_new0(KVMDirtyTracking, 1);
+    s->dirty->split_size = KVMD_SPLIT_DEFAULT;
 }
 
 void kvm_dirty_class_init(ObjectClass *oc)
@@ -416,6 +525,16 @@ void kvm_dirty_class_init(ObjectClass *oc)
                               NULL, NULL);
     object_class_property_set_description(oc, "dirty-ring-size",
         "Entries of each vCPU's dirty ring (default: 0, no ring)");
+
+    object_class_property_add(oc, "eager-split", "OnOffAuto",
+                              get_split, set_split, NULL, NULL);
+    object_class_property_set_description(oc, "eager-split",
+        "Split huge pages ahead of the guest's writes while it is migrated");
+
+    object_class_property_add(oc, "eager-split-size", "size",
+                              get_split_size, set_split_size, NULL, NULL);
+    object_class_property_set_description(oc, "eager-split-size",
+        "Bytes that are split at a time (default: 16M)");
 }
 
 /* What others ask */
@@ -450,6 +569,24 @@ bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
     trace_kvm_dirty_init(kvmd_mechanism_name(kvmd_mechanism(engine)),
                          kvmd_reason(engine));
     return true;
+}
+
+static DirtyTrackingSplit *split_info(const KvmDirty *engine,
+                                      const KvmDirtyStats *stats)
+{
+    static const OnOffAuto modes[] = {
+        [KVMD_SPLIT_AUTO] = ON_OFF_AUTO_AUTO,
+        [KVMD_SPLIT_ON] = ON_OFF_AUTO_ON,
+        [KVMD_SPLIT_OFF] = ON_OFF_AUTO_OFF,
+    };
+    DirtyTrackingSplit *info = g_new0(DirtyTrackingSplit, 1);
+
+    info->mode = modes[kvmd_split(engine)];
+    info->active = stats->split_active;
+    info->done = stats->split_done;
+    info->total = stats->split_total;
+    info->time = stats->split_ns;
+    return info;
 }
 
 static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
@@ -493,5 +630,6 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     info->overflows = stats.overflows;
     info->reaps = stats.reaps;
     info->reap_interval = stats.reaper_interval_ns;
+    info->eager_split = split_info(dirty->engine, &stats);
     return info;
 }

@@ -29,6 +29,7 @@ LOG_MEMBERS = {
     "overflows": TOTAL,
     "reaps": TOTAL,
     "reap-interval": STATE,
+    "eager-split": STATE,
 }
 RING_MEMBERS = {**LOG_MEMBERS, "reaps": GROWS}
 

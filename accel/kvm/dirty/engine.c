@@ -205,10 +205,12 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     kvmd = g_new0(KvmDirty, 1);
     g_mutex_init(&kvmd->lock);
     g_cond_init(&kvmd->reaper_wake);
+    g_cond_init(&kvmd->split_wake);
     kvmd->vmm = *vmm;
     kvmd->opaque = opaque;
     kvmd->ring_size = config->ring_size;
     kvmd->page_size = sysconf(_SC_PAGESIZE);
+    kvmd->split = KVMD_SPLIT_OFF;
     kvmd->spaces = g_ptr_array_new();
     kvmd->vcpus = g_ptr_array_new_with_free_func(g_free);
     mechanism = choose(kvmd, config, "dirty-tracking=", error);
@@ -257,6 +259,8 @@ void kvmd_free(KvmDirty *kvmd)
     }
     g_ptr_array_unref(kvmd->vcpus);
     forget_reasons(kvmd);
+    g_clear_pointer(&kvmd->split_ranges, g_array_unref);
+    g_cond_clear(&kvmd->split_wake);
     g_cond_clear(&kvmd->reaper_wake);
     g_mutex_clear(&kvmd->lock);
     g_free(kvmd);

@@ -97,6 +97,10 @@ struct KvmDirty {
     bool can_map;               /* shared.c: by mapping KVM's bitmap */
     KvmDirtyBatch *batch;       /* protect.c: of the sync under way */
 
+    KvmDirtySplit split;        /* split.c: KVMD_SPLIT_OFF if KVM cannot */
+    GArray *split_ranges;       /* struct kvm_split_huge_pages, to be done */
+    GCond split_wake;
+
     bool rearm_failed;          /* all pages stay dirty until it succeeds */
 
     uint32_t ring_size;         /* ring.c: entries, a power of two, or 0 */
@@ -180,6 +184,16 @@ int kvmd_protect_all(KvmDirty *kvmd);
 int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot);
 int kvmd_protect_sync_all(KvmDirty *kvmd);
 int kvmd_protect_probe_all(KvmDirty *kvmd);
+
+/*
+ * vm_stats.c: KVM's statistics of the VM; no lock is needed.
+ * kvmd_vm_stats_open() returns NULL where KVM has none, and kvmd_vm_stat() 0
+ * for a name that there is not.
+ */
+typedef struct KvmDirtyVmStats KvmDirtyVmStats;
+KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd);
+void kvmd_vm_stats_close(KvmDirtyVmStats *stats);
+uint64_t kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name);
 
 /* wrprot.c: also for a slot whose bitmap shared.c could not map. */
 bool kvmd_wrprot_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,

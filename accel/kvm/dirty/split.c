@@ -1,0 +1,198 @@
+/*
+ * Splitting huge pages ahead of the guest's writes.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * In a slot that is logged, the first write to a huge page makes its vCPU
+ * wait until KVM has split it.  Here they are split by a thread that the VMM
+ * lends, a chunk at a time, so that nothing waits for long and it can be
+ * abandoned between any two; KVM itself is told to split nothing when logging
+ * begins, or logging would not begin in O(1).
+ *
+ * A page that is never written is split in vain.  So KVMD_SPLIT_AUTO goes
+ * ahead only of a guest that is splitting: it looks how many huge pages went
+ * within a short while in which it did nothing, and then splits AHEAD times as
+ * much.  An idle guest keeps its huge pages, one that writes all over its
+ * memory is soon overtaken.
+ */
+
+#include "engine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/kvm_dirty_tracking.h>
+
+#define SIZE_2M (UINT64_C(1) << 21)
+#define PAGES_2M_IN_1G 512
+
+/* How long the guest is watched. */
+#define WATCH (10 * G_TIME_SPAN_MILLISECOND)
+
+/*
+ * 8 MiB for each page of 2 MiB that it split meanwhile: whoever writes all over
+ * its memory is left five times further behind with each look.
+ */
+#define AHEAD 4
+
+bool kvmd_split_set(KvmDirty *kvmd, KvmDirtySplit split, uint64_t size,
+                    GError **error)
+{
+    struct kvm_enable_cap cap = {
+        .cap = KVM_CAP_EAGER_PAGE_SPLIT,
+        .args = { KVM_EAGER_PAGE_SPLIT_OFF, size },
+    };
+    int ret = -ENOTTY;
+
+    if (!size || size % KVMD_SPLIT_UNIT) {
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_CONFIG,
+                    "eager-split-size=%" PRIu64 " is not allowed: it is a "
+                    "multiple of 2 MiB, and not 0", size);
+        return false;
+    }
+    if (kvmd_check_extension(kvmd, KVM_CAP_EAGER_PAGE_SPLIT)) {
+        ret = kvmd_vm_ioctl(kvmd, KVM_ENABLE_CAP, &cap);
+    }
+    if (ret < 0 && split != KVMD_SPLIT_AUTO) {
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+                    "eager-split=%s is not possible: this host's KVM %s "
+                    "KVM_CAP_EAGER_PAGE_SPLIT",
+                    split == KVMD_SPLIT_ON ? "on" : "off",
+                    ret == -ENOTTY ? "lacks" : "refuses");
+        return false;
+    }
+    kvmd->split = ret < 0 ? KVMD_SPLIT_OFF : split;
+    return true;
+}
+
+KvmDirtySplit kvmd_split(const KvmDirty *kvmd)
+{
+    return kvmd->split;
+}
+
+static int add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    struct kvm_split_huge_pages range = {
+        .gpa = slot->region.guest_phys_addr,
+        .size = slot->region.memory_size,
+    };
+
+    g_array_append_val(kvmd->split_ranges, range);
+    kvmd->stats.split_total += range.size;
+    return 0;
+}
+
+/*
+ * A slot that goes away meanwhile is no mistake: KVM skips what is no memory.
+ * One that comes is split by faults.
+ */
+bool kvmd_split_begin(KvmDirty *kvmd)
+{
+    if (kvmd->split == KVMD_SPLIT_OFF) {
+        return false;
+    }
+    g_mutex_lock(&kvmd->lock);
+    g_clear_pointer(&kvmd->split_ranges, g_array_unref);
+    kvmd->split_ranges = g_array_new(FALSE, FALSE,
+                                     sizeof(struct kvm_split_huge_pages));
+    kvmd->stats.split_done = kvmd->stats.split_total = 0;
+    kvmd_slots_foreach_logged(kvmd, add_range);
+    kvmd->stats.split_active = kvmd->stats.split_total > 0;
+    g_mutex_unlock(&kvmd->lock);
+    return kvmd->stats.split_active;
+}
+
+/* Split one chunk of @range; what is left of it is in @range then. */
+static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
+{
+    uint64_t size = range->size;
+    int64_t start = kvmd_now();
+    int ret;
+
+    g_mutex_unlock(&kvmd->lock);
+    ret = kvmd_vm_ioctl(kvmd, KVM_SPLIT_HUGE_PAGES, range);
+    g_mutex_lock(&kvmd->lock);
+    if (ret < 0) {
+        kvmd_warn(kvmd, "splitting huge pages ahead failed (%s): they are "
+                  "split when they are written", g_strerror(-ret));
+        kvmd->stats.split_active = false;
+        return;
+    }
+    kvmd->stats.split_ns += kvmd_now() - start;
+    kvmd->stats.split_done += size - range->size;
+}
+
+/* How much memory is mapped by huge pages, in pages of 2 MiB. */
+static uint64_t huge_pages(const KvmDirtyVmStats *stats)
+{
+    return kvmd_vm_stat(stats, "pages_2m") +
+        kvmd_vm_stat(stats, "pages_1g") * PAGES_2M_IN_1G;
+}
+
+/*
+ * Watch the guest until it splits pages itself.  Returns: how far to go
+ * ahead of it, in bytes; 0 if there is nothing huge, or kvmd_split_stop().
+ */
+static uint64_t watch(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
+{
+    while (kvmd->stats.split_active) {
+        uint64_t before = huge_pages(stats), after;
+        int64_t until = g_get_monotonic_time() + WATCH;
+
+        while (kvmd->stats.split_active &&
+               g_cond_wait_until(&kvmd->split_wake, &kvmd->lock, until)) {
+        }
+        after = huge_pages(stats);
+        if (after < before) {
+            return (before - after) * AHEAD * SIZE_2M;
+        }
+        if (!after) {
+            break;
+        }
+    }
+    return 0;
+}
+
+static void run(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
+{
+    uint64_t left = stats ? 0 : UINT64_MAX;
+
+    for (guint i = 0; i < kvmd->split_ranges->len; i++) {
+        struct kvm_split_huge_pages *range =
+            &g_array_index(kvmd->split_ranges, struct kvm_split_huge_pages, i);
+
+        while (range->size && kvmd->stats.split_active) {
+            uint64_t done = kvmd->stats.split_done;
+
+            left = left ? left : watch(kvmd, stats);
+            if (!left) {
+                return;
+            }
+            split_chunk(kvmd, range);
+            left -= MIN(left, kvmd->stats.split_done - done);
+        }
+    }
+}
+
+void kvmd_split_run(KvmDirty *kvmd)
+{
+    KvmDirtyVmStats *stats = NULL;
+
+    g_mutex_lock(&kvmd->lock);
+    if (kvmd->split == KVMD_SPLIT_AUTO) {
+        stats = kvmd_vm_stats_open(kvmd);
+    }
+    if (kvmd->split == KVMD_SPLIT_ON || stats) {
+        run(kvmd, stats);
+    }
+    kvmd->stats.split_active = false;
+    g_mutex_unlock(&kvmd->lock);
+    kvmd_vm_stats_close(stats);
+}
+
+void kvmd_split_stop(KvmDirty *kvmd)
+{
+    g_mutex_lock(&kvmd->lock);
+    kvmd->stats.split_active = false;
+    g_cond_signal(&kvmd->split_wake);
+    g_mutex_unlock(&kvmd->lock);
+}

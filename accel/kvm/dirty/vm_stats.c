@@ -1,0 +1,74 @@
+/*
+ * KVM's own statistics of the virtual machine, by their names.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The format is that of KVM_GET_STATS_FD, in KVM's API document, 4.133: a
+ * header, descriptors of a fixed size, and the values, which descriptors tell
+ * where to find.
+ */
+
+#include "engine.h"
+
+#include <unistd.h>
+
+struct KvmDirtyVmStats {
+    int fd;
+    struct kvm_stats_header header;
+    size_t desc_size;
+    char *descs;
+};
+
+static bool read_at(int fd, void *buffer, size_t size, off_t offset)
+{
+    return pread(fd, buffer, size, offset) == (ssize_t)size;
+}
+
+KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd)
+{
+    KvmDirtyVmStats *stats;
+    int fd = kvmd_vm_ioctl(kvmd, KVM_GET_STATS_FD, NULL);
+
+    if (fd < 0) {
+        return NULL;
+    }
+    stats = g_new0(KvmDirtyVmStats, 1);
+    stats->fd = fd;
+    if (!read_at(fd, &stats->header, sizeof(stats->header), 0)) {
+        kvmd_vm_stats_close(stats);
+        return NULL;
+    }
+    stats->desc_size = sizeof(struct kvm_stats_desc) + stats->header.name_size;
+    stats->descs = g_malloc(stats->header.num_desc * stats->desc_size);
+    if (!read_at(fd, stats->descs, stats->header.num_desc * stats->desc_size,
+                 stats->header.desc_offset)) {
+        kvmd_vm_stats_close(stats);
+        return NULL;
+    }
+    return stats;
+}
+
+void kvmd_vm_stats_close(KvmDirtyVmStats *stats)
+{
+    if (stats) {
+        close(stats->fd);
+        g_free(stats->descs);
+        g_free(stats);
+    }
+}
+
+uint64_t kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name)
+{
+    for (uint32_t i = 0; i < stats->header.num_desc; i++) {
+        const struct kvm_stats_desc *desc =
+            (const void *)(stats->descs + i * stats->desc_size);
+        uint64_t value;
+
+        if (g_str_equal(desc->name, name) &&
+            read_at(stats->fd, &value, sizeof(value),
+                    stats->header.data_offset + desc->offset)) {
+            return value;
+        }
+    }
+    return 0;
+}

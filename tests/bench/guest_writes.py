@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a guest that never stops writing loses while it is migrated.
+
+usage: python -m tests.bench.guest_writes [options]
+       scripts/lab --kernel patched --cpus 2 --memory 3072 --timeout 1800 -- \\
+           build/venv/bin/python -m tests.bench.guest_writes
+
+For each QEMU and mechanism the same guest is migrated, over and over and in
+turns, so that what else the machine does meets all of them alike.  The table
+has medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import dataclass, field
+from typing import Sequence
+
+from tests.migration.guest import MIB, PATTERNS, Writer
+from tests.migration.migrate import Options, Result, finish, start
+from tests.migration.vm import (LOG, SHARED, WRPROT, Config, Mechanism, Qemu,
+                                pair, qemu)
+
+BEFORE_SECONDS = 2.0
+
+
+@dataclass
+class Row:
+    """One QEMU with one mechanism, and what its migrations came to."""
+
+    qemu: Qemu
+    mechanism: Mechanism
+    kept: list[float] = field(default_factory=list)
+    total_ms: list[float] = field(default_factory=list)
+    downtime_ms: list[float] = field(default_factory=list)
+    pages: list[float] = field(default_factory=list)
+    rounds: list[float] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        return f"{self.qemu.name} {self.mechanism}"
+
+    def add(self, kept: float, result: Result) -> None:
+        """Take in one migration."""
+        ram = result.info["ram"]
+        self.kept.append(kept)
+        self.total_ms.append(result.total_ms)
+        self.downtime_ms.append(result.downtime_ms)
+        self.pages.append(ram["normal"] + ram["duplicate"])
+        self.rounds.append(result.rounds)
+
+    def cells(self) -> list[str]:
+        """The line of the table."""
+        return [self.name, f"{statistics.median(self.kept):.1%}",
+                *(f"{statistics.median(values):,.0f}" for values in (
+                    self.total_ms, self.downtime_ms, self.pages,
+                    self.rounds))]
+
+
+HEADINGS = ("QEMU, mechanism", "writes kept", "total ms", "downtime ms",
+            "pages sent", "rounds")
+
+
+def rows(names: Sequence[str]) -> list[Row]:
+    """The rows asked for, but for mechanisms that the host does not have."""
+    known = {"log": LOG, "wrprot": WRPROT, "shared": SHARED,
+             "ring": Mechanism(65536)}
+    found = []
+    for name in names:
+        binary, mechanism = name.split(":")
+        if known[mechanism].offered:
+            found.append(Row(qemu(binary), known[mechanism]))
+    return found
+
+
+def migrate_once(row: Row, writer: Writer, mib: int,
+                 options: Options) -> None:
+    """Migrate one guest, and note what it could write meanwhile."""
+    config = Config(row.qemu, row.qemu.accel(row.mechanism), mib=mib,
+                    writer=writer)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        before = sum(src.rates(BEFORE_SECONDS))
+        begun = sum(src.counters())
+        start(src, dst, options)
+        result = finish(src, dst, options)
+        seconds = max(result.total_ms - result.downtime_ms, 1) / 1000
+        row.add((sum(src.counters()) - begun) / seconds / before, result)
+
+
+def table(measured: Sequence[Row]) -> str:
+    """The rows in the form of the documents."""
+    lines = [HEADINGS, ("---", *["--:"] * (len(HEADINGS) - 1)),
+             *(row.cells() for row in measured)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="What a guest loses while it is migrated.")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--written-mib", type=int, default=64)
+    parser.add_argument("--cpus", type=int, default=1)
+    parser.add_argument("--pattern", choices=PATTERNS, default="random")
+    parser.add_argument("--mib-per-second", type=int, default=400)
+    parser.add_argument("--downtime-ms", type=int, default=300)
+    parser.add_argument("rows", nargs="*", metavar="QEMU:MECHANISM", default=[
+        "stock:log", "stock:ring", "ours:log", "ours:ring", "ours:wrprot",
+        "ours:shared"])
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    args = arguments()
+    writer = Writer(mib=args.written_mib, cpus=args.cpus,
+                    pattern=PATTERNS[args.pattern])
+    options = Options(bandwidth=args.mib_per_second * MIB,
+                      downtime_limit=args.downtime_ms)
+    measured = rows(args.rows)
+    for run in range(args.runs):
+        for row in measured:
+            migrate_once(row, writer, args.mib, options)
+            print(f"{run + 1}/{args.runs} {row.name}: kept "
+                  f"{row.kept[-1]:.1%} of its writes, "
+                  f"{row.total_ms[-1]:.0f} ms, {row.pages[-1]:,.0f} pages, "
+                  f"{row.rounds[-1]} rounds", flush=True)
+    print(table(measured))
+
+
+if __name__ == "__main__":
+    main()

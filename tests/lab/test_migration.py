@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Migrations on the patched host kernel, by the tests of tests/migration.
+
+All of them run in one boot of the lab for each MMU; each is a test case here.
+With -m soak, all that there are of the mechanisms that take a patched kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pytest
+
+from .lab import BUILD, ROOT, Ended, lab
+
+TESTS = "tests/migration"
+MMUS = {"tdp": "kvm.tdp_mmu=1", "shadow": "kvm.tdp_mmu=0"}
+OPTIONS = ["--cpus", "2", "--memory", "3G"]
+PYTEST = [
+    BUILD / "venv/bin/python", "-B", "-m", "pytest", "-v", "--tb=short",
+    "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
+]
+SECONDS = 90  # for one of them, on a busy machine
+SOAK_SECONDS = 7200
+SOAKED = "(wrprot or shared or switch or told) and not soak"
+
+# Any two of mechanism, number of vCPUs, pattern and what else goes on meet.
+CHECKED = {
+    "tdp": (
+        "test_identical.py::test_identical[wrprot-random-4-pc]",
+        "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
+        "test_identical.py::test_identical[shared-sequential-4-pc]",
+        "test_identical.py::test_identical[shared-random-1-q35]",
+        "test_identical.py::test_identical[shared-hot-spot-2-pc]",
+        "test_identical.py::test_identical[ring 4096-random-4-q35]",
+        "test_modes.py::test_options[multifd-shared]",
+        "test_modes.py::test_options[xbzrle-wrprot]",
+        "test_modes.py::test_postcopy[shared]",
+        "test_modes.py::test_cancel_and_retry[shared]",
+        "test_modes.py::test_reset_while_migrating[wrprot]",
+        "test_modes.py::test_snapshot[shared]",
+        "test_hotplug.py::test_plug_and_unplug[shared-pc]",
+        "test_display.py::test_painting[wrprot]",
+        "test_display.py::test_painting[shared]",
+        "test_dirty_rate.py::test_dirty_rate[shared-dirty-bitmap]",
+        "test_stock_peer.py::test_to_stock[shared-pc]",
+        "test_stock_peer.py::test_from_stock[wrprot-pc]",
+        "test_switch.py::test_between_two_migrations",
+        "test_switch.py::test_switch[shared]",
+        "test_switch.py::test_started_without[shared]",
+        "test_telemetry.py::test_default_is_told",
+        "test_telemetry.py::test_telemetry[shared]",
+    ),
+    "shadow": (
+        "test_identical.py::test_identical[wrprot-sequential-2-q35]",
+        "test_identical.py::test_identical[shared-random-1-q35]",
+        "test_display.py::test_painting[shared]",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Boot:
+    """How the tests of one boot ended, by their names; none after a crash."""
+
+    ended: Ended
+    outcomes: dict[str, str]
+
+
+def outcomes(output: str) -> dict[str, str]:
+    """What pytest -v says of each test."""
+    pattern = rf"^{TESTS}/(\S.*?) (PASSED|FAILED|ERROR|SKIPPED)\b"
+    return {
+        match[1]: match[2]
+        for match in re.finditer(pattern, output, re.MULTILINE)
+    }
+
+
+@lru_cache(maxsize=None)
+def boot(mmu: str, *arguments: str, seconds: int) -> Boot:
+    """Run pytest in the lab."""
+    ended = lab(
+        *PYTEST,
+        *arguments,
+        kernel="patched",
+        seconds=seconds,
+        options=[*OPTIONS, "--append", MMUS[mmu]],
+        cwd=ROOT,
+    )
+    return Boot(ended, outcomes(ended.stdout))
+
+
+@pytest.mark.parametrize(
+    "mmu,name",
+    [(mmu, name) for mmu, names in CHECKED.items() for name in names],
+)
+def test_migration(mmu: str, name: str) -> None:
+    """On a patched kernel it passes; there nothing is skipped."""
+    names = CHECKED[mmu]
+    done = boot(
+        mmu,
+        *(f"{TESTS}/{each}" for each in names),
+        seconds=SECONDS * len(names),
+    )
+    assert done.outcomes.get(name) == "PASSED", (
+        done.ended.stdout + done.ended.stderr
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mmu", MMUS)
+def test_all_migrations(mmu: str) -> None:
+    """All that concern the patched kernel pass."""
+    done = boot(mmu, "-k", SOAKED, TESTS, seconds=SOAK_SECONDS)
+    wrong = [n for n, end in done.outcomes.items() if end != "PASSED"]
+    assert done.ended.status == 0 and done.outcomes and not wrong, (
+        done.ended.stdout + done.ended.stderr
+    )
