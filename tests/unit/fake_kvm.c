@@ -620,7 +620,8 @@ static int bitmap_fd(FakeKvm *k, struct kvm_dirty_bitmap_fd *args)
     args->bitmap_size = slot->bitmap_size;
     args->summary_offset = slot->bitmap_size;
     args->summary_size = slot->summary_size;
-    return fcntl(slot->fd, F_DUPFD_CLOEXEC, 0);
+    return k->unmappable ? open("/dev/null", O_RDONLY | O_CLOEXEC) :
+        fcntl(slot->fd, F_DUPFD_CLOEXEC, 0);
 }
 
 /* Capabilities */
@@ -766,6 +767,7 @@ int fake_vm_ioctl(void *opaque, unsigned long request, void *arg)
     int ret;
 
     g_mutex_lock(&k->slots_lock);
+    k->ioctls++;
     ret = injected(k, request);
     if (!ret) {
         ret = dispatch(k, request, arg);

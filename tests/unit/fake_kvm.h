@@ -136,6 +136,7 @@ struct FakeKvm {
      * be re-armed together are free, and counted, but never re-armed.
      */
     bool reset_drops_group;
+    bool unmappable;            /* a bitmap's file descriptor cannot be mapped */
     FakeInjection inject[FAKE_INJECTIONS];
     void (*hook)(void *opaque, FakePoint point, FakeVcpu *vcpu);
     void *hook_opaque;
@@ -146,6 +147,7 @@ struct FakeKvm {
     /* How often each was called, under slots_lock. */
     unsigned resets, region_sets, gets, clears;
     unsigned protects, range_protects, maps;
+    unsigned ioctls;            /* all of them */
     uint64_t rearmed;           /* pages, by resets */
 };
 
