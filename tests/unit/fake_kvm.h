@@ -136,7 +136,7 @@ struct FakeKvm {
      * be re-armed together are free, and counted, but never re-armed.
      */
     bool reset_drops_group;
-    bool unmappable;            /* a bitmap's file descriptor cannot be mapped */
+    bool unmappable;            /* no bitmap's file can be mapped */
     FakeInjection inject[FAKE_INJECTIONS];
     void (*hook)(void *opaque, FakePoint point, FakeVcpu *vcpu);
     void *hook_opaque;

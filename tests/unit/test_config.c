@@ -113,15 +113,32 @@ static void test_size_with_log(void)
             "dirty-tracking=log");
 }
 
+/* Neither by name, nor on a host that has it. */
+static void test_size_with_patched(void)
+{
+    static const FakeConfig patched = {
+        FAKE_LINUX_6_1, .patched = FAKE_PATCHED
+    };
+
+    refused(&patched, KVMD_WRPROT, 4096, KVMD_ERROR_CONFIG,
+            "dirty-ring-size=4096", "dirty-tracking=wrprot");
+    refused(&patched, KVMD_SHARED, 4096, KVMD_ERROR_CONFIG,
+            "dirty-ring-size=4096", "dirty-tracking=shared");
+    chosen(&patched, KVMD_AUTO, 4096, KVMD_RING, 4096,
+           "dirty-ring-size=4096");
+}
+
 /* kvmd_config_check() has the same to say, and nothing against the rest. */
 static void test_check_without_a_host(void)
 {
     static const KvmDirtyConfig good[] = {
         { KVMD_AUTO, 0 }, { KVMD_AUTO, 1024 }, { KVMD_LOG, 0 },
         { KVMD_RING, 0 }, { KVMD_RING, 1 }, { KVMD_RING, 65536 },
+        { KVMD_WRPROT, 0 }, { KVMD_SHARED, 0 },
     };
     static const KvmDirtyConfig bad[] = {
         { KVMD_AUTO, 3 }, { KVMD_LOG, 1024 }, { KVMD_RING, 1025 },
+        { KVMD_WRPROT, 1024 }, { KVMD_SHARED, 1024 },
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(good); i++) {
@@ -175,6 +192,120 @@ static void test_choice(void)
     chosen(&host_small_rings, KVMD_RING, 0, KVMD_RING, 4096,
            "dirty-tracking=ring");
     chosen(&host_pml, KVMD_RING, 1024, KVMD_RING, 1024, "ring");
+}
+
+/* Hosts that have, or refuse, any of what "wrprot" and "shared" need */
+
+static const char *const caps[] = {
+    "KVM_CAP_WRITE_PROTECT_ALL_MEM",
+    "KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT",
+    "KVM_CAP_DIRTY_BITMAP_FD",
+};
+
+/* In the order of caps[], those that each needs. */
+static const int needs[KVMD__MAX] = {
+    [KVMD_WRPROT] = FAKE_CAN_PROTECT | FAKE_CAN_FETCH,
+    [KVMD_SHARED] = FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP,
+};
+
+/* The first that @mechanism needs and a host with @has lacks; or NULL. */
+static const char *missing(KvmDirtyMechanism mechanism, int has)
+{
+    int lacks = needs[mechanism] & ~has;
+
+    return lacks ? caps[__builtin_ctz(lacks)] : NULL;
+}
+
+/* It is passed over for the capability that the host lacks, or refuses. */
+static void passed_over(const KvmDirty *kvmd, KvmDirtyMechanism mechanism,
+                        const FakeConfig *config)
+{
+    const char *cap = missing(mechanism, config->patched &
+                              ~config->patched_refused);
+    const char *why = kvmd_passed_over(kvmd, mechanism);
+
+    if (!cap) {
+        g_assert_null(why);
+        return;
+    }
+    g_test_message("%s", why);
+    g_assert_nonnull(strstr(why, kvmd_mechanism_name(mechanism)));
+    g_assert_nonnull(strstr(why, cap));
+    g_assert_nonnull(strstr(why, missing(mechanism, config->patched) == cap ?
+                            "lacks" : "refuses"));
+}
+
+static KvmDirtyMechanism best_with(int has)
+{
+    return !missing(KVMD_SHARED, has) ? KVMD_SHARED :
+        !missing(KVMD_WRPROT, has) ? KVMD_WRPROT : KVMD_LOG;
+}
+
+static void auto_with(const FakeConfig *config)
+{
+    int has = config->patched & ~config->patched_refused;
+    FakeKvm *fake;
+    KvmDirty *kvmd = try_new(config, &fake, KVMD_AUTO, 0, NULL);
+
+    g_assert_nonnull(kvmd);
+    g_assert_cmpint(kvmd_mechanism(kvmd), ==, best_with(has));
+    g_assert_nonnull(strstr(kvmd_reason(kvmd), "dirty-tracking=auto"));
+    passed_over(kvmd, KVMD_SHARED, config);
+    passed_over(kvmd, KVMD_WRPROT, config);
+    g_assert_null(kvmd_passed_over(kvmd, KVMD_AUTO));
+    g_assert_null(kvmd_passed_over(kvmd, KVMD_LOG));
+    g_assert_null(kvmd_passed_over(kvmd, KVMD_RING));
+    g_assert_cmpint(kvmd_clears(kvmd), ==,
+                    kvmd_mechanism(kvmd) == KVMD_LOG);
+    kvmd_free(kvmd);
+    fake_free(fake);
+}
+
+/* By name: all of it, or an error. */
+static void named_with(const FakeConfig *config, KvmDirtyMechanism mechanism,
+                       const char *option)
+{
+    const char *cap = missing(mechanism, config->patched &
+                              ~config->patched_refused);
+
+    if (cap) {
+        refused(config, mechanism, 0, KVMD_ERROR_HOST, option, cap);
+    } else {
+        chosen(config, mechanism, 0, mechanism, 0, option);
+    }
+}
+
+static void test_capabilities(void)
+{
+    for (int i = 0; i <= FAKE_PATCHED; i++) {
+        for (int refusals = 0; refusals <= FAKE_PATCHED; refusals++) {
+            FakeConfig config = { FAKE_LINUX_6_1, .patched = i };
+
+            config.patched_refused = refusals;
+            auto_with(&config);
+            named_with(&config, KVMD_WRPROT, "dirty-tracking=wrprot");
+            named_with(&config, KVMD_SHARED, "dirty-tracking=shared");
+        }
+    }
+}
+
+/* Who asks by name is not told why not another. */
+static void test_nothing_passed_over(void)
+{
+    static const FakeConfig patched = {
+        FAKE_LINUX_6_1, .patched = FAKE_CAN_PROTECT | FAKE_CAN_FETCH
+    };
+
+    for (int m = KVMD_LOG; m < KVMD_SHARED; m++) {
+        FakeKvm *fake;
+        KvmDirty *kvmd = try_new(&patched, &fake, m, 0, NULL);
+
+        for (int other = KVMD_AUTO; other < KVMD__MAX; other++) {
+            g_assert_null(kvmd_passed_over(kvmd, other));
+        }
+        kvmd_free(kvmd);
+        fake_free(fake);
+    }
 }
 
 /* The ring wants KVM's write-protection, which initially-all-set leaves out. */
@@ -247,12 +378,15 @@ int main(int argc, char **argv)
     g_test_add_func("/config/size-not-a-power-of-two",
                     test_size_not_a_power_of_two);
     g_test_add_func("/config/size-with-log", test_size_with_log);
+    g_test_add_func("/config/size-with-patched", test_size_with_patched);
     g_test_add_func("/config/check-without-a-host",
                     test_check_without_a_host);
     g_test_add_func("/config/size-refused-by-host",
                     test_size_refused_by_host);
     g_test_add_func("/config/host-without-rings", test_host_without_rings);
     g_test_add_func("/config/choice", test_choice);
+    g_test_add_func("/config/capabilities", test_capabilities);
+    g_test_add_func("/config/nothing-passed-over", test_nothing_passed_over);
     g_test_add_func("/config/manual-protect", test_manual_protect);
     g_test_add_func("/config/names", test_names);
     g_test_add_func("/config/vcpu-without-a-ring", test_vcpu_without_a_ring);

@@ -1,10 +1,12 @@
 /*
- * The engine's own memory: none for what a reap finds.
+ * The engine's own memory: none for what a reap finds, and for a harvest of
+ * bitmaps what its dirty pages take.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A reap must not fail, nor make a host swap that is short of memory: however
  * many pages it finds, it allocates no more than the rings themselves have.
+ * Pages of a bitmap have to be kept until they are re-armed.
  */
 
 #include "rig.h"
@@ -38,6 +40,13 @@ static void look(Rig *r)
     if (used.calls++ % 256 == 0) {
         used.most = MAX(used.most, allocated());
     }
+}
+
+static void look_each(Rig *r)
+{
+    (void)r;
+    used.calls++;
+    used.most = MAX(used.most, allocated());
 }
 
 static size_t ring_bytes(uint32_t size, unsigned vcpus)
@@ -146,11 +155,78 @@ static void test_vcpu(void)
     rig_free(r);
 }
 
+/* A word of a bitmap and what it costs to tell where it lies, twice over. */
+#define WORD_COST 80
+
+static void look_in_kvm(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    (void)point, (void)v;
+    look_each(opaque);
+}
+
+/* All points of a sync, as there are few. */
+static size_t used_by_sync(Rig *r)
+{
+    start();
+    rig_sync(r);
+    return used.most - used.before;
+}
+
+static Rig *patched_rig(KvmDirtyMechanism mechanism)
+{
+    Rig *r = rig_new_patched(mechanism);
+
+    rig_add(r, 0, MILLION, true);
+    rig_add(r, 1, MILLION, true);
+    r->watch = look_each;
+    r->fake->hook = look_in_kvm;
+    r->fake->hook_opaque = r;
+    return r;
+}
+
+/*
+ * Where nothing is dirty nothing is allocated, but that "wrprot" has KVM copy
+ * one slot's bitmap at a time.
+ */
+static void test_bitmaps(gconstpointer number)
+{
+    KvmDirtyMechanism mechanism = GPOINTER_TO_INT(number);
+    size_t copy = mechanism == KVMD_WRPROT ? MILLION / 8 + 64 : 0;
+    Rig *r;
+    RigVcpu *v;
+
+    if (skipped()) {
+        return;
+    }
+    r = patched_rig(mechanism);
+    v = rig_vcpu(r, 0);
+    g_assert_cmpuint(used_by_sync(r), <=, copy + 1024);
+    for (uint64_t words = 1; words < MILLION / 128; words *= 4) {
+        for (uint64_t i = 0; i < words; i++) {
+            rig_write(v, i % 2, i / 2 * 128);
+        }
+        g_assert_cmpuint(used_by_sync(r), <=,
+                         copy + 1024 + words * WORD_COST);
+        g_assert_cmpuint(used.calls, >, words);
+    }
+    /* One run each: a bitmap takes no more than twice its size. */
+    rig_write_range(v, 0, 0, MILLION);
+    rig_write_range(v, 1, 0, MILLION);
+    g_assert_cmpuint(used_by_sync(r), <=, copy + 1024 + 2 * 2 * MILLION / 8);
+    rig_check(r);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/memory/one-reap", test_one_reap);
     g_test_add_func("/memory/many-reaps", test_many_reaps);
     g_test_add_func("/memory/vcpu", test_vcpu);
+    g_test_add_data_func("/memory/wrprot", GINT_TO_POINTER(KVMD_WRPROT),
+                         test_bitmaps);
+    g_test_add_data_func("/memory/shared", GINT_TO_POINTER(KVMD_SHARED),
+                         test_bitmaps);
     return g_test_run();
 }

@@ -8,6 +8,7 @@
 #include "ordering_hook.h"
 
 #include <errno.h>
+#include <linux/kvm_dirty_tracking.h>
 #include <string.h>
 
 #define PAGES 5003              /* not a multiple of 64 */
@@ -604,6 +605,64 @@ static void test_flags_survive(void)
     rig_free(r);
 }
 
+/* On a patched KVM. */
+static Rig *patched_rig(void)
+{
+    FakeConfig fake = {
+        FAKE_LINUX_6_1, .tiny_rings = true, .patched = FAKE_PATCHED
+    };
+    KvmDirtyConfig config = { KVMD_RING, 256 };
+
+    return rig_new(&fake, &config);
+}
+
+/* All memory is re-armed at once, and no log flag is toggled. */
+static void test_protect_all(void)
+{
+    Rig *r = patched_rig();
+    RigVcpu *v = rig_vcpu(r, 0);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+    unsigned region_sets;
+
+    rig_add(r, 1 << 16 | 1, 100, true);
+    region_sets = r->fake->region_sets;
+    r->strict = true;
+    flood(v, 0, 300);
+    rig_sync(r);
+    rig_check(r);
+    published_whole(r, b);
+    g_assert_cmpuint(rig_overflows(r), >, 0);
+    g_assert_cmpuint(r->fake->protects, ==, rig_overflows(r));
+    g_assert_cmpuint(r->fake->region_sets, ==, region_sets);
+    settles(r, v);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
+/* As in protect-fails. */
+static void test_protect_all_fails(void)
+{
+    Rig *r = patched_rig();
+    RigVcpu *v = rig_vcpu(r, 0);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+
+    flood(v, 0, 300);
+    fake_fail(r->fake, KVM_WRITE_PROTECT_ALL_MEM, ENOMEM, 3);
+    for (int i = 0; i < 3; i++) {
+        rig_forget(r);
+        rig_sync(r);
+        g_assert_cmpuint(rig_published(b), ==, PAGES);
+        rig_check(r);
+        rig_write_range(v, 0, i, 30);
+    }
+    rig_sync(r);
+    rig_check(r);
+    g_assert_cmpint(rig_warned(r, "write-protecting"), ==, 1);
+    settles(r, v);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -636,6 +695,8 @@ int main(int argc, char **argv)
     g_test_add_func("/overflow/unstick-with-pml", test_unstick_with_pml);
     g_test_add_func("/overflow/large-slot", test_large_slot);
     g_test_add_func("/overflow/protect-fails", test_protect_fails);
+    g_test_add_func("/overflow/protect-all", test_protect_all);
+    g_test_add_func("/overflow/protect-all-fails", test_protect_all_fails);
     g_test_add_func("/overflow/relog-fails", test_relog_fails);
     g_test_add_func("/overflow/unlogged-stays-out", test_unlogged_stays_out);
     g_test_add_func("/overflow/flags-survive", test_flags_survive);

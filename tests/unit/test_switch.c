@@ -1,0 +1,383 @@
+/*
+ * kvmd_switch(): from one mechanism to another while slots are logged.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "race.h"
+
+#include <errno.h>
+#include <linux/kvm_dirty_tracking.h>
+#include <string.h>
+
+#define PAGES 1100
+#define OTHER (1 << 16 | 3)
+#define OTHER_PAGES 77
+
+static const KvmDirtyMechanism mechanisms[] = {
+    KVMD_LOG, KVMD_WRPROT, KVMD_SHARED,
+};
+
+static const int all_caps[] = {
+    0, KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE, FAKE_MANUAL_CAPS
+};
+
+static RigVcpu *the_vcpu;
+
+static Rig *two_slots(const FakeConfig *fake, KvmDirtyMechanism m)
+{
+    KvmDirtyConfig config = { m, 0 };
+    Rig *r = rig_new(fake, &config);
+
+    the_vcpu = rig_vcpu(r, 0);
+    rig_add(r, 0, PAGES, true);
+    rig_add(r, OTHER, OTHER_PAGES, true);
+    rig_add(r, 1, 100, false);
+    return r;
+}
+
+/* A VM that may use all of them, and uses @m. */
+static Rig *two_slots_with(KvmDirtyMechanism m, int manual_caps)
+{
+    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+    Rig *r;
+
+    fake.manual_caps = manual_caps;
+    r = two_slots(&fake, KVMD_AUTO);
+    rig_switch(r, m);
+    rig_sync(r);
+    rig_forget(r);
+    return r;
+}
+
+static void two_slots_free(Rig *r)
+{
+    rig_vcpu_free(the_vcpu);
+    rig_free(r);
+}
+
+static void write_some(Rig *r)
+{
+    (void)r;
+    rig_write_range(the_vcpu, 0, 0, 70);
+    rig_write(the_vcpu, 0, 1099);
+    rig_write_range(the_vcpu, OTHER, 60, 10);
+}
+
+static void write_meanwhile(Rig *r)
+{
+    (void)r;
+    rig_force(the_vcpu, 0, 0);
+    rig_force(the_vcpu, 0, 70);
+    rig_force(the_vcpu, 0, 600);
+    rig_force(the_vcpu, OTHER, 60);
+    rig_force(the_vcpu, OTHER, 76);
+}
+
+/* Tracking goes on as it does without a switch. */
+static void goes_on(Rig *r)
+{
+    for (int i = 0; i < 3; i++) {
+        write_some(r);
+        rig_slot_sync(r, OTHER);
+        rig_probe(r);
+        write_some(r);
+        g_assert_cmpint(rig_sync(r), ==, 0);
+        rig_check(r);
+    }
+    g_assert_cmpuint(r->warnings->len, ==, 0);
+}
+
+/*
+ * What is pending: pages that were written, pages that were harvested and have
+ * yet to be re-armed, and both.
+ */
+static void leave_pending(Rig *r)
+{
+    write_some(r);
+    rig_probe(r);
+    rig_write_range(the_vcpu, 0, 60, 20);
+}
+
+static bool switch_once(KvmDirtyMechanism from, KvmDirtyMechanism to,
+                        int manual_caps, unsigned n)
+{
+    Rig *r = two_slots_with(from, manual_caps);
+    bool raced;
+
+    r->strict = from != KVMD_LOG && to != KVMD_LOG;
+    leave_pending(r);
+    race_begin(r, n, write_meanwhile);
+    rig_switch(r, to);
+    raced = race_end();
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, to);
+    g_assert_cmpint(rig_sync(r), ==, 0);
+    rig_check(r);
+    goes_on(r);
+    two_slots_free(r);
+    return raced;
+}
+
+/* From each to each, with a vCPU that writes at any point of it. */
+static void test_pairs(void)
+{
+    for (size_t i = 0; i < 27; i++) {
+        KvmDirtyMechanism from = mechanisms[i % 3], to = mechanisms[i / 3 % 3];
+        unsigned n = 1;
+
+        while (switch_once(from, to, all_caps[i / 9], n)) {
+            n++;
+        }
+        g_assert_cmpuint(n, >, from == to ? 0 : 8);
+    }
+}
+
+/* What is not logged stays so, and all that is logged is published. */
+static void test_published_whole(void)
+{
+    Rig *r = two_slots_with(KVMD_SHARED, FAKE_MANUAL_CAPS);
+    KvmDirtyStats stats;
+
+    rig_switch(r, KVMD_WRPROT);
+    g_assert_cmpuint(rig_published(r->at[0][0]), ==, PAGES);
+    g_assert_cmpuint(rig_published(r->at[1][3]), ==, OTHER_PAGES);
+    g_assert_cmpuint(rig_published(r->at[0][1]), ==, 0);
+    kvmd_stats(r->kvmd, &stats);
+    g_assert_cmpuint(stats.logged_slots, ==, 2);
+    rig_remove(r, 0);
+    kvmd_stats(r->kvmd, &stats);
+    g_assert_cmpuint(stats.logged_slots, ==, 1);
+    two_slots_free(r);
+}
+
+/* To what is in use already: only the reason is another. */
+static void test_to_the_same(void)
+{
+    Rig *r = two_slots_with(KVMD_SHARED, FAKE_MANUAL_CAPS);
+    unsigned sets = r->fake->region_sets;
+
+    rig_switch(r, KVMD_AUTO);
+    g_assert_nonnull(strstr(kvmd_reason(r->kvmd), "set-dirty-tracking auto"));
+    rig_switch(r, KVMD_SHARED);
+    g_assert_nonnull(strstr(kvmd_reason(r->kvmd),
+                            "asked for with set-dirty-tracking shared"));
+    g_assert_cmpuint(r->fake->region_sets, ==, sets);
+    g_assert_cmpuint(rig_published(r->at[0][0]), ==, 0);
+    goes_on(r);
+    two_slots_free(r);
+}
+
+/* The best one; and what is better is no longer passed over. */
+static void test_to_auto(void)
+{
+    Rig *r = two_slots_with(KVMD_LOG, FAKE_MANUAL_CAPS);
+
+    rig_switch(r, KVMD_AUTO);
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
+    for (int m = KVMD_AUTO; m < KVMD__MAX; m++) {
+        g_assert_null(kvmd_passed_over(r->kvmd, m));
+    }
+    goes_on(r);
+    two_slots_free(r);
+}
+
+/* "log" tells whether its pages are to be re-armed; no other has any. */
+static void test_clears(void)
+{
+    Rig *r = two_slots_with(KVMD_LOG, FAKE_MANUAL_CAPS);
+
+    g_assert_true(kvmd_clears(r->kvmd));
+    g_assert_cmpuint(r->fake->manual, ==, FAKE_MANUAL_CAPS);
+    rig_switch(r, KVMD_WRPROT);
+    g_assert_false(kvmd_clears(r->kvmd));
+    g_assert_cmpuint(r->fake->manual, ==, 0);
+    rig_switch(r, KVMD_LOG);
+    g_assert_true(kvmd_clears(r->kvmd));
+    two_slots_free(r);
+}
+
+/* @to is refused, for what each of @says names; and nothing has changed. */
+static void refused(Rig *r, KvmDirtyMechanism to, const char *says,
+                    const char *and_says)
+{
+    KvmDirtyMechanism before = kvmd_mechanism(r->kvmd);
+    g_autofree char *reason = g_strdup(kvmd_reason(r->kvmd));
+    unsigned sets = r->fake->region_sets;
+    g_autoptr(GError) error = NULL;
+
+    leave_pending(r);
+    g_assert_false(kvmd_switch(r->kvmd, to, &error));
+    g_assert_error(error, KVMD_ERROR, KVMD_ERROR_HOST);
+    g_test_message("%s", error->message);
+    g_assert_nonnull(strstr(error->message, says));
+    g_assert_nonnull(strstr(error->message, and_says));
+    g_assert_false(kvmd_switch(r->kvmd, to, NULL));
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, before);
+    g_assert_cmpstr(kvmd_reason(r->kvmd), ==, reason);
+    g_assert_cmpuint(r->fake->region_sets, ==, sets);
+    g_assert_cmpint(kvmd_clears(r->kvmd), ==, r->clears);
+    rig_sync(r);
+    rig_check(r);
+    goes_on(r);
+}
+
+static void test_from_ring(void)
+{
+    FakeConfig fake = {
+        FAKE_LINUX_6_1, .patched = FAKE_PATCHED, .tiny_rings = true
+    };
+
+    for (int to = KVMD_AUTO; to < KVMD__MAX; to++) {
+        Rig *r = two_slots(&fake, KVMD_RING);
+
+        refused(r, to, "away from dirty rings", "when the guest is started");
+        two_slots_free(r);
+    }
+}
+
+static void test_to_ring(void)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(mechanisms); i++) {
+        Rig *r = two_slots_with(mechanisms[i], FAKE_MANUAL_CAPS);
+
+        refused(r, KVMD_RING, "to dirty rings", "when the guest is started");
+        two_slots_free(r);
+    }
+}
+
+/* A guest that was started with "log" cannot get what it did not ask for. */
+static void test_started_as_log(void)
+{
+    static const KvmDirtyMechanism to[] = { KVMD_WRPROT, KVMD_SHARED };
+    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(to); i++) {
+        Rig *r = two_slots(&fake, KVMD_LOG);
+
+        refused(r, to[i], "KVM_CAP_WRITE_PROTECT_ALL_MEM",
+                "before the first vCPU");
+        rig_switch(r, KVMD_AUTO);
+        g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_LOG);
+        g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, to[i]),
+                                "before the first vCPU"));
+        goes_on(r);
+        two_slots_free(r);
+    }
+}
+
+/* With no vCPU yet, it can. */
+static void test_started_as_log_without_a_vcpu(void)
+{
+    Rig *r = rig_new_patched(KVMD_LOG);
+
+    rig_add(r, 0, PAGES, true);
+    rig_add(r, OTHER, OTHER_PAGES, true);
+    rig_switch(r, KVMD_SHARED);
+    the_vcpu = rig_vcpu(r, 0);
+    goes_on(r);
+    two_slots_free(r);
+}
+
+static void test_host_lacks_it(void)
+{
+    FakeConfig fake = { FAKE_LINUX_6_1 };
+    Rig *r = two_slots(&fake, KVMD_AUTO);
+
+    refused(r, KVMD_WRPROT, "dirty-tracking=wrprot",
+            "KVM_CAP_WRITE_PROTECT_ALL_MEM");
+    two_slots_free(r);
+    fake.patched = FAKE_CAN_PROTECT | FAKE_CAN_FETCH;
+    r = two_slots(&fake, KVMD_AUTO);
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_WRPROT);
+    refused(r, KVMD_SHARED, "dirty-tracking=shared",
+            "KVM_CAP_DIRTY_BITMAP_FD");
+    two_slots_free(r);
+    fake.patched = FAKE_CAN_PROTECT;
+    r = two_slots(&fake, KVMD_AUTO);
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_LOG);
+    refused(r, KVMD_SHARED, "dirty-tracking=shared",
+            "KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT");
+    two_slots_free(r);
+}
+
+/*
+ * KVM will not take the log flag from a slot: it goes on logging what is
+ * armed.  Pages that a probe left un-armed have to be armed by then.
+ */
+static void test_log_flag_stays(void)
+{
+    for (size_t i = 0; i < 9; i++) {
+        Rig *r = two_slots_with(mechanisms[i % 3], FAKE_MANUAL_CAPS);
+
+        leave_pending(r);
+        fake_fail(r->fake, KVM_SET_USER_MEMORY_REGION, ENOMEM, 1);
+        rig_switch(r, mechanisms[i / 3]);
+        write_some(r);
+        rig_sync(r);
+        rig_check(r);
+        goes_on(r);
+        two_slots_free(r);
+    }
+}
+
+/* It takes the flag from slot 0, but does not give it back. */
+static void refuse_flag(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    FakeKvm *k = opaque;
+
+    (void)v;
+    if (point == FAKE_REGION_END && !k->slots[0][0]->dirty) {
+        k->inject[0] = (FakeInjection) {
+            KVM_SET_USER_MEMORY_REGION, ENOMEM, 2   /* and of the other */
+        };
+        k->hook = NULL;
+    }
+}
+
+/* Then nobody logs the slot: all of its pages are published each time. */
+static void test_log_flag_lost(void)
+{
+    for (size_t i = 0; i < 9; i++) {
+        KvmDirtyMechanism from = mechanisms[i % 3], to = mechanisms[i / 3];
+        Rig *r = two_slots_with(from, FAKE_MANUAL_CAPS);
+
+        if (from == to) {
+            two_slots_free(r);
+            continue;
+        }
+        leave_pending(r);
+        r->fake->hook = refuse_flag;
+        r->fake->hook_opaque = r->fake;
+        rig_switch(r, to);
+        for (int n = 0; n < 3; n++) {
+            write_some(r);
+            g_assert_cmpint(rig_sync(r), ==, -ENOENT);
+            rig_check(r);
+        }
+        rig_log(r, 0, false);
+        rig_log(r, 0, true);
+        write_some(r);
+        g_assert_cmpint(rig_sync(r), ==, 0);
+        rig_check(r);
+        two_slots_free(r);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/switch/pairs", test_pairs);
+    g_test_add_func("/switch/published-whole", test_published_whole);
+    g_test_add_func("/switch/to-the-same", test_to_the_same);
+    g_test_add_func("/switch/to-auto", test_to_auto);
+    g_test_add_func("/switch/clears", test_clears);
+    g_test_add_func("/switch/from-ring", test_from_ring);
+    g_test_add_func("/switch/to-ring", test_to_ring);
+    g_test_add_func("/switch/started-as-log", test_started_as_log);
+    g_test_add_func("/switch/started-as-log-without-a-vcpu",
+                    test_started_as_log_without_a_vcpu);
+    g_test_add_func("/switch/host-lacks-it", test_host_lacks_it);
+    g_test_add_func("/switch/log-flag-stays", test_log_flag_stays);
+    g_test_add_func("/switch/log-flag-lost", test_log_flag_lost);
+    return g_test_run();
+}
