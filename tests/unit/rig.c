@@ -29,10 +29,11 @@ static RigBlock **block_at(Rig *r, uint32_t slot_id)
     return &r->at[slot_id >> 16][slot_id & 0xffff];
 }
 
+/* In kvmd_probe(), whose pages are un-armed. */
+static _Thread_local bool probing;
+
 static void publish_page(Rig *r, RigBlock *b, uint64_t page)
 {
-    bool probing = __atomic_load_n(&r->probing, __ATOMIC_RELAXED);
-
     g_assert_cmpuint(page, <, b->pages);
     b->published[page]++;
     if (r->exact) {
@@ -41,8 +42,8 @@ static void publish_page(Rig *r, RigBlock *b, uint64_t page)
     if (r->strict && !probing) {
         g_assert_true(fake_page_armed(r->fake, b->slot_id, page));
     }
-    if (r->clears || probing) {
-        b->pending[page] = true;
+    if (__atomic_load_n(&r->clears, __ATOMIC_RELAXED) || probing) {
+        __atomic_store_n(&b->pending[page], true, __ATOMIC_RELAXED);
     } else {
         copy_page(r, b, page);
     }
@@ -174,6 +175,7 @@ static void block_free(RigBlock *b)
     g_free(b->logged);
     g_free(b->published);
     g_free(b->pending);
+    g_free(b->ripe);
     g_free(b);
 }
 
@@ -238,6 +240,7 @@ RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log)
     b->logged = g_new0(uint64_t, pages);
     b->published = g_new0(uint64_t, pages);
     b->pending = g_new0(bool, pages);
+    b->ripe = g_new0(bool, pages);
     g_ptr_array_add(r->blocks, b);
     b->tag = r->blocks->len;
     rig_attach(r, b, slot_id, log);
@@ -255,14 +258,46 @@ static void check_block(const RigBlock *b)
     }
 }
 
+static bool take_pending(RigBlock *b, uint64_t page)
+{
+    return __atomic_exchange_n(&b->pending[page], false, __ATOMIC_RELAXED);
+}
+
 /* What is published and pending can no longer change, and is copied. */
 static void copy_pending(Rig *r, RigBlock *b)
 {
     for (uint64_t i = 0; i < b->pages; i++) {
-        if (b->pending[i]) {
+        if (take_pending(b, i)) {
             copy_page(r, b, i);
-            b->pending[i] = false;
         }
+    }
+}
+
+/*
+ * What is pending before a sync is armed after it; not so what another thread
+ * probes meanwhile.
+ */
+static void ripen(RigBlock *b)
+{
+    for (uint64_t i = 0; i < b->pages; i++) {
+        b->ripe[i] |= take_pending(b, i);
+    }
+}
+
+static void copy_ripe(Rig *r, RigBlock *b)
+{
+    for (uint64_t i = 0; i < b->pages; i++) {
+        if (b->ripe[i]) {
+            copy_page(r, b, i);
+            b->ripe[i] = false;
+        }
+    }
+}
+
+static void foreach_block(Rig *r, void (*func)(Rig *, RigBlock *))
+{
+    for (guint i = 0; i < r->blocks->len; i++) {
+        func(r, g_ptr_array_index(r->blocks, i));
     }
 }
 
@@ -273,6 +308,7 @@ void rig_remove(Rig *r, uint32_t slot_id)
     g_assert_cmpint(rig_set(r, b, slot_id, 0, 0), ==, 0);
     __atomic_store_n(&b->attached, false, __ATOMIC_RELAXED);
     *block_at(r, slot_id) = NULL;
+    copy_ripe(r, b);
     copy_pending(r, b);
     if (b->tracked) {
         check_block(b);
@@ -383,41 +419,43 @@ void rig_clear(Rig *r, RigBlock *b)
     }
 }
 
-static void rearmed(Rig *r, RigBlock *b)
+static void before_rearm(Rig *r, RigBlock *b)
 {
-    if (r->clears) {
-        rig_clear(r, b);
-    } else {
-        copy_pending(r, b);
+    if (!r->clears) {
+        ripen(b);
     }
 }
 
-static void rearmed_all(Rig *r)
+static void rearmed(Rig *r, RigBlock *b)
 {
-    for (guint i = 0; i < r->blocks->len; i++) {
-        RigBlock *b = g_ptr_array_index(r->blocks, i);
-
-        if (b->attached) {
-            rearmed(r, b);
-        }
+    if (!r->clears) {
+        copy_ripe(r, b);
+    } else if (b->attached) {
+        rig_clear(r, b);
     }
 }
 
 int rig_sync(Rig *r)
 {
-    int ret = kvmd_sync(r->kvmd);
+    int ret;
 
-    rearmed_all(r);
+    foreach_block(r, before_rearm);
+    ret = kvmd_sync(r->kvmd);
+    foreach_block(r, rearmed);
     return ret;
 }
 
 int rig_slot_sync(Rig *r, uint32_t slot_id)
 {
     RigBlock *b = *block_at(r, slot_id);
-    int ret = kvmd_slot_sync(r->kvmd, slot_id);
+    int ret;
 
+    if (b) {
+        before_rearm(r, b);
+    }
+    ret = kvmd_slot_sync(r->kvmd, slot_id);
     if (b && !r->clears) {
-        copy_pending(r, b);
+        copy_ripe(r, b);
     }
     return ret;
 }
@@ -426,22 +464,28 @@ int rig_probe(Rig *r)
 {
     int ret;
 
-    __atomic_store_n(&r->probing, true, __ATOMIC_RELAXED);
+    probing = true;
     ret = kvmd_probe(r->kvmd);
-    __atomic_store_n(&r->probing, false, __ATOMIC_RELAXED);
+    probing = false;
     return ret;
 }
 
+/*
+ * A switch re-arms all, too, and by then nothing is to be cleared.  One to
+ * what is in use already does neither.
+ */
 void rig_switch(Rig *r, KvmDirtyMechanism mechanism)
 {
     KvmDirtyMechanism before = kvmd_mechanism(r->kvmd);
     g_autoptr(GError) error = NULL;
+    bool cleared = r->clears;
 
+    foreach_block(r, before_rearm);
     g_assert_true(kvmd_switch(r->kvmd, mechanism, &error));
     g_assert_no_error(error);
-    r->clears = kvmd_clears(r->kvmd);
+    __atomic_store_n(&r->clears, kvmd_clears(r->kvmd), __ATOMIC_RELAXED);
     if (kvmd_mechanism(r->kvmd) != before) {
-        rearmed_all(r);
+        foreach_block(r, cleared ? copy_pending : copy_ripe);
     }
 }
 

@@ -25,6 +25,7 @@ typedef struct RigBlock {
     uint64_t *logged;           /* by page: how often KVM logged it */
     uint64_t *published;        /* and how often it was published */
     bool *pending;              /* published, and not yet re-armed */
+    bool *ripe;                 /* of these: re-armed by the next sync */
     uint32_t slot_id;
     bool attached;              /* it is in a slot */
     bool tracked;               /* and logged: shadow has to follow memory */
@@ -50,7 +51,6 @@ struct Rig {
      */
     bool strict;                /* each page published is armed by now (I3) */
     bool exact;                 /* and was logged, as often as published */
-    bool probing;               /* in kvmd_probe(), whose pages are un-armed */
     bool held;                  /* reaper_held() */
     void (*watch)(Rig *r);      /* called by publish(), if set */
     GThread *reaper;

@@ -1,6 +1,7 @@
 /*
- * Everything at once, on threads: vCPUs that write, the reaper, and a main
- * thread that syncs and moves slots and vCPUs about.
+ * Everything at once, on threads: vCPUs that write, the reaper, a main thread
+ * that syncs and moves slots and vCPUs about, and one that syncs a slot, as a
+ * display does, and probes.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -23,6 +24,8 @@ typedef struct Kind {
     unsigned unasked;           /* writes between two looks at the limit */
     bool soft_limit_off;        /* KVM never asks a vCPU to leave */
     int manual_caps;
+    KvmDirtyMechanism patched;  /* on a patched KVM, if not 0 */
+    bool switches;              /* and away from it */
 } Kind;
 
 typedef struct Cpu {
@@ -40,6 +43,8 @@ static struct {
     GRand *rand;
     RigBlock *blocks[BLOCKS];
     Cpu cpus[VCPUS];
+    GThread *display;
+    GMutex display_lock;        /* held while it is in the engine */
     int wanted;                 /* the main thread waits for vCPUs' locks */
     bool stop;
 } w;
@@ -85,6 +90,28 @@ static void *cpu_thread(void *opaque)
     return NULL;
 }
 
+/*
+ * What the display reads it has; where its pages would have to be cleared
+ * first, there is none.
+ */
+static void *display_thread(void *opaque)
+{
+    GRand *rand = opaque;
+
+    while (!__atomic_load_n(&w.stop, __ATOMIC_RELAXED)) {
+        g_mutex_lock(&w.display_lock);
+        if (any(rand, 3)) {
+            g_assert_cmpint(kvmd_slot_sync(w.rig->kvmd, 0), ==, 0);
+        } else {
+            g_assert_cmpint(rig_probe(w.rig), ==, 0);
+        }
+        g_mutex_unlock(&w.display_lock);
+        g_usleep(any(rand, 200));
+    }
+    g_rand_free(rand);
+    return NULL;
+}
+
 /* Between two of its writes, it stands still. */
 static void cpu_pause(Cpu *c)
 {
@@ -114,11 +141,14 @@ static void resume_all(void)
 
 /* The main thread's steps */
 
+/* What a probe finds meanwhile is re-armed and copied with the next sync. */
 static void step_check(void)
 {
     pause_all();
+    g_mutex_lock(&w.display_lock);
     g_assert_cmpint(rig_sync(w.rig), ==, 0);
     rig_check(w.rig);
+    g_mutex_unlock(&w.display_lock);
     resume_all();
 }
 
@@ -127,7 +157,7 @@ static void step_sync(void)
     uint64_t n = any(w.rand, 5);
 
     if (n < BLOCKS) {
-        g_assert_cmpint(kvmd_slot_sync(w.rig->kvmd, n), ==, 0);
+        g_assert_cmpint(rig_slot_sync(w.rig, n), ==, 0);
     } else {
         g_assert_cmpint(rig_sync(w.rig), ==, 0);
     }
@@ -144,9 +174,17 @@ static void step_log(void)
 }
 
 /*
- * The id comes back with other memory behind it.  "log" cannot tell what was
- * written between its last harvest and the removal: the guest stands still.
+ * "log" and "wrprot" cannot tell what was written between the last harvest and
+ * the removal: there the guest stands still.
  */
+static bool removal_is_seen(void)
+{
+    KvmDirtyMechanism mechanism = kvmd_mechanism(w.rig->kvmd);
+
+    return mechanism == KVMD_RING || mechanism == KVMD_SHARED;
+}
+
+/* The id comes back with other memory behind it. */
 static void step_slot(void)
 {
     uint32_t slot_id = any(w.rand, BLOCKS);
@@ -154,7 +192,7 @@ static void step_slot(void)
 
     if (!b->attached) {
         rig_attach(w.rig, b, slot_id, any(w.rand, 4));
-    } else if (w.kind->ring) {
+    } else if (removal_is_seen()) {
         rig_remove(w.rig, slot_id);
     } else {
         pause_all();
@@ -176,6 +214,17 @@ static void step_cpu(void)
     cpu_resume(c);
 }
 
+static void step_switch(void)
+{
+    static const KvmDirtyMechanism to[] = {
+        KVMD_LOG, KVMD_WRPROT, KVMD_SHARED,
+    };
+
+    if (w.kind->switches) {
+        rig_switch(w.rig, to[any(w.rand, G_N_ELEMENTS(to))]);
+    }
+}
+
 static void step_stats(void)
 {
     KvmDirtyStats stats;
@@ -189,7 +238,7 @@ static void step(void)
 {
     static void (*const steps[])(void) = {
         step_sync, step_sync, step_sync, step_log, step_slot, step_cpu,
-        step_stats, step_stats, step_check,
+        step_stats, step_stats, step_switch, step_check,
     };
 
     steps[any(w.rand, G_N_ELEMENTS(steps))]();
@@ -210,17 +259,28 @@ static bool overflows(const Kind *kind)
     return kind->unasked || kind->soft_limit_off;
 }
 
+static Rig *patched_rig(const Kind *kind)
+{
+    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+    KvmDirtyConfig config = { kind->patched, 0 };
+
+    fake.manual_caps = kind->manual_caps;
+    return rig_new(&fake, &config);
+}
+
 static void world_new(const Kind *kind)
 {
     w.kind = kind;
     w.rig = kind->ring ? rig_new_ring(kind->size) :
-        rig_new_log(kind->manual_caps);
+        kind->patched ? patched_rig(kind) : rig_new_log(kind->manual_caps);
     w.rig->fake->soft_limit_off = kind->soft_limit_off;
     /* For each page this searches all rings: not for large ones. */
-    w.rig->strict = kind->ring && kind->size < 1024 && !overflows(kind);
+    w.rig->strict = kind->patched ||
+        (kind->ring && kind->size < 1024 && !overflows(kind));
     w.rig->chunk = 100;
     w.rand = g_rand_new_with_seed(g_test_rand_int());
     w.stop = false;
+    g_mutex_init(&w.display_lock);
     for (int i = 0; i < BLOCKS; i++) {
         w.blocks[i] = rig_add(w.rig, i, block_pages[i], true);
     }
@@ -235,6 +295,10 @@ static void world_new(const Kind *kind)
 static void threads_start(void)
 {
     rig_reaper_start(w.rig);
+    if (w.kind->patched) {
+        w.display = g_thread_new("display", display_thread,
+                                 g_rand_new_with_seed(g_test_rand_int()));
+    }
     for (int i = 0; i < VCPUS; i++) {
         w.cpus[i].thread = g_thread_new("vcpu", cpu_thread, &w.cpus[i]);
     }
@@ -246,6 +310,9 @@ static void threads_join(void)
     for (int i = 0; i < VCPUS; i++) {
         g_thread_join(w.cpus[i].thread);
     }
+    if (w.kind->patched) {
+        g_thread_join(w.display);
+    }
     rig_reaper_stop(w.rig);
 }
 
@@ -256,6 +323,7 @@ static void world_free(void)
         g_rand_free(w.cpus[i].rand);
         g_mutex_clear(&w.cpus[i].lock);
     }
+    g_mutex_clear(&w.display_lock);
     g_rand_free(w.rand);
     rig_free(w.rig);
 }
@@ -326,6 +394,9 @@ int main(int argc, char **argv)
     };
     static const Kind log = { .manual_caps = 0 };
     static const Kind log_manual = { .manual_caps = FAKE_MANUAL_CAPS };
+    static const Kind wrprot = { .patched = KVMD_WRPROT };
+    static const Kind shared = { .patched = KVMD_SHARED };
+    static const Kind switches = { .patched = KVMD_SHARED, .switches = true };
 
     g_test_init(&argc, &argv, NULL);
     g_test_add_data_func("/stress/ring-128", &small, test_kind);
@@ -335,5 +406,8 @@ int main(int argc, char **argv)
     g_test_add_data_func("/stress/never-asked-128", &never, test_kind);
     g_test_add_data_func("/stress/log", &log, test_kind);
     g_test_add_data_func("/stress/log-manual", &log_manual, test_kind);
+    g_test_add_data_func("/stress/wrprot", &wrprot, test_kind);
+    g_test_add_data_func("/stress/shared", &shared, test_kind);
+    g_test_add_data_func("/stress/switches", &switches, test_kind);
     return g_test_run();
 }
