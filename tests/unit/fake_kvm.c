@@ -166,7 +166,7 @@ static void ring_push(FakeVcpu *v, uint32_t slot_id, uint64_t page)
     __atomic_store_n(&v->dirty_index, v->dirty_index + 1, __ATOMIC_RELAXED);
 }
 
-/* The page first, then, behind a barrier, what stands for it. */
+/* The page first, then what stands for it: ordering.h tells why. */
 static void bitmap_mark(FakeSlot *slot, uint64_t page)
 {
     uint64_t group = page / KVM_DIRTY_SUMMARY_PAGES;
@@ -174,9 +174,8 @@ static void bitmap_mark(FakeSlot *slot, uint64_t page)
 
     __atomic_fetch_or(&slot->dirty[page / BITS], UINT64_C(1) << page % BITS,
                       __ATOMIC_SEQ_CST);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (slot->summary &&
-        !(__atomic_load_n(&slot->summary[group / BITS], __ATOMIC_RELAXED) &
+        !(__atomic_load_n(&slot->summary[group / BITS], __ATOMIC_SEQ_CST) &
           bit)) {
         __atomic_fetch_or(&slot->summary[group / BITS], bit,
                           __ATOMIC_SEQ_CST);

@@ -24,12 +24,13 @@
  *
  * A shared bitmap: KVM sets a page's bit and then, with a full barrier
  * between, looks at the bit of the page's group in the summary and sets it
- * if it is clear.  We clear the summary's bit and then, with a full barrier
- * between, take the words of the group.  So of the two, at least one sees
- * what the other did: either KVM finds the summary's bit clear and sets it
- * again, or we find the page.  Words are taken by an exchange, since KVM may
- * set other bits of them meanwhile; where nothing is seen nothing is written,
- * as a bit that is set later is for the next harvest.
+ * if it is clear.  We clear the summary's bit and then look at the words of
+ * the group, both sequentially consistent and so in this order; a fence would
+ * do as well, but ThreadSanitizer does not know fences.  So of the two, at
+ * least one sees what the other did: either KVM finds the summary's bit clear
+ * and sets it again, or we find the page.  Words are taken by an exchange,
+ * since KVM may set other bits of them meanwhile; where nothing is seen
+ * nothing is written, as a bit that is set later is for the next harvest.
  *
  * These are the only orderings, and this is the only file that has any.
  */
@@ -70,21 +71,16 @@ static inline uint64_t gfn_offset(const struct kvm_dirty_gfn *gfn)
 /* A word of a bitmap, which is 0 when this returns but for later bits. */
 static inline uint64_t bitmap_take(uint64_t *word)
 {
-    if (!__atomic_load_n(word, __ATOMIC_RELAXED)) {
+    if (!__atomic_load_n(word, __ATOMIC_SEQ_CST)) {
         return 0;
     }
-    return __atomic_exchange_n(word, 0, __ATOMIC_ACQ_REL);
+    return __atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST);
 }
 
 /* The same for a summary; before what it stands for is taken. */
 static inline uint64_t summary_take(uint64_t *word)
 {
-    uint64_t bits = bitmap_take(word);
-
-    if (bits) {
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    }
-    return bits;
+    return bitmap_take(word);
 }
 
 #endif
