@@ -16,6 +16,55 @@
 
 #define BITS 64
 
+static uint64_t slot_huge_pages(const FakeSlot *slot)
+{
+    uint64_t n = 0;
+
+    for (uint64_t i = 0; slot && i < slot->pages / FAKE_HUGE; i++) {
+        n += slot->huge[i];
+    }
+    return n;
+}
+
+static uint64_t huge_pages(FakeKvm *k)
+{
+    uint64_t n = 0;
+
+    for (int as = 0; as < FAKE_SPACES; as++) {
+        for (int id = 0; id < FAKE_SLOTS; id++) {
+            n += slot_huge_pages(k->slots[as][id]);
+        }
+    }
+    return n;
+}
+
+/* As KVM_GET_STATS_FD has it: pages_4k, pages_2m and pages_1g. */
+static void stats_write(FakeKvm *k)
+{
+    enum { NAME = 16, N = 3 };
+    struct {
+        struct kvm_stats_header header;
+        struct {
+            struct kvm_stats_desc desc;
+            char name[NAME];
+        } descs[N];
+        uint64_t values[N];
+    } stats = {
+        .header = { .name_size = NAME, .num_desc = N },
+        .descs = {
+            { .desc.offset = 0, .name = "pages_4k" },
+            { .desc.offset = 8, .name = "pages_2m" },
+            { .desc.offset = 16, .name = "pages_1g" },
+        },
+        .values = { 1234567, huge_pages(k), 0 },
+    };
+
+    stats.header.desc_offset = (char *)stats.descs - (char *)&stats;
+    stats.header.data_offset = (char *)stats.values - (char *)&stats;
+    g_assert_cmpint(pwrite(k->stats_fd, &stats, sizeof(stats), 0), ==,
+                    sizeof(stats));
+}
+
 FakeKvm *fake_new(const FakeConfig *config)
 {
     FakeKvm *k = g_new0(FakeKvm, 1);
@@ -24,6 +73,9 @@ FakeKvm *fake_new(const FakeConfig *config)
     g_mutex_init(&k->slots_lock);
     g_mutex_init(&k->mmu_lock);
     k->vcpus = g_ptr_array_new();
+    k->stats_fd = memfd_create("stats", MFD_CLOEXEC);
+    g_assert_cmpint(k->stats_fd, >=, 0);
+    stats_write(k);
     return k;
 }
 
@@ -44,6 +96,7 @@ static void slot_free(FakeSlot *slot)
 {
     if (slot) {
         bitmap_free(slot);
+        g_free(slot->huge);
         g_free(slot->writable);
         g_free(slot);
     }
@@ -66,6 +119,7 @@ void fake_free(FakeKvm *k)
             slot_free(k->slots[as][id]);
         }
     }
+    close(k->stats_fd);
     g_mutex_clear(&k->mmu_lock);
     g_mutex_clear(&k->slots_lock);
     g_free(k);
@@ -219,6 +273,14 @@ static void store(FakeVcpu *v, FakeSlot *slot)
     v->write.active = false;
 }
 
+static void unit_split(FakeKvm *k, FakeSlot *slot, uint64_t unit)
+{
+    if (slot->huge[unit]) {
+        slot->huge[unit] = false;
+        stats_write(k);
+    }
+}
+
 bool fake_write_step(FakeVcpu *v)
 {
     FakeKvm *k = v->kvm;
@@ -233,6 +295,9 @@ bool fake_write_step(FakeVcpu *v)
         store(v, slot);
     } else {
         slot->writable[v->write.page] = true;
+        if (slot_logs(slot)) {
+            unit_split(k, slot, v->write.page / FAKE_HUGE);
+        }
         mark_dirty(v, slot, v->write.page);
     }
     g_mutex_unlock(&k->mmu_lock);
@@ -442,6 +507,7 @@ static FakeSlot *slot_new(FakeKvm *k,
     slot->region = *region;
     slot->pages = region->memory_size / sysconf(_SC_PAGESIZE);
     slot->writable = g_new0(bool, slot->pages);
+    slot->huge = g_new0(bool, slot->pages / FAKE_HUGE + 1);
     slot->fd = -1;
     if (slot_logs(slot)) {
         log_start(k, slot);
@@ -623,6 +689,59 @@ static int bitmap_fd(FakeKvm *k, struct kvm_dirty_bitmap_fd *args)
         fcntl(slot->fd, F_DUPFD_CLOEXEC, 0);
 }
 
+static void split_in_slot(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
+                          uint64_t size)
+{
+    uint64_t unit = FAKE_HUGE * sysconf(_SC_PAGESIZE);
+
+    for (uint64_t i = 0; slot && i < slot->pages / FAKE_HUGE; i++) {
+        if (slot->region.guest_phys_addr + i * unit - gpa < size) {
+            unit_split(k, slot, i);
+        }
+    }
+}
+
+static int split(FakeKvm *k, struct kvm_split_huge_pages *range)
+{
+    uint64_t size = MIN(range->size, k->split_chunk);
+
+    k->splits++;
+    at(k, FAKE_SPLIT_BEGIN, NULL);
+    g_mutex_lock(&k->mmu_lock);
+    for (int as = 0; as < FAKE_SPACES; as++) {
+        for (int id = 0; id < FAKE_SLOTS; id++) {
+            split_in_slot(k, k->slots[as][id], range->gpa, size);
+        }
+    }
+    g_mutex_unlock(&k->mmu_lock);
+    range->gpa += size;
+    range->size -= size;
+    return 0;
+}
+
+void fake_map_huge(FakeKvm *k, uint32_t slot_id)
+{
+    FakeSlot *slot;
+
+    g_mutex_lock(&k->mmu_lock);
+    slot = slot_get(k, slot_id);
+    for (uint64_t i = 0; i < slot->pages / FAKE_HUGE; i++) {
+        slot->huge[i] = true;
+    }
+    stats_write(k);
+    g_mutex_unlock(&k->mmu_lock);
+}
+
+uint64_t fake_huge_pages(FakeKvm *k)
+{
+    uint64_t n;
+
+    g_mutex_lock(&k->mmu_lock);
+    n = huge_pages(k);
+    g_mutex_unlock(&k->mmu_lock);
+    return n;
+}
+
 /* Capabilities */
 
 static int patched_bit(uint32_t capability)
@@ -634,6 +753,8 @@ static int patched_bit(uint32_t capability)
         return FAKE_CAN_FETCH;
     case KVM_CAP_DIRTY_BITMAP_FD:
         return FAKE_CAN_MAP;
+    case KVM_CAP_EAGER_PAGE_SPLIT:
+        return FAKE_CAN_SPLIT;
     default:
         return 0;
     }
@@ -696,6 +817,10 @@ static int enable_cap(FakeKvm *k, const struct kvm_enable_cap *cap)
         }
         k->manual = cap->args[0];
         return 0;
+    case KVM_CAP_EAGER_PAGE_SPLIT:
+        k->split_mode = cap->args[0];
+        k->split_chunk = cap->args[1];
+        return enable_patched(k, FAKE_CAN_SPLIT);
     default:
         return enable_patched(k, patched_bit(cap->cap));
     }
@@ -740,6 +865,10 @@ static int dispatch(FakeKvm *k, unsigned long request, void *arg)
         return protect_range(k, range->gpa, range->size);
     case KVM_GET_DIRTY_BITMAP_FD:
         return bitmap_fd(k, arg);
+    case KVM_SPLIT_HUGE_PAGES:
+        return split(k, arg);
+    case KVM_GET_STATS_FD:
+        return fcntl(k->stats_fd, F_DUPFD_CLOEXEC, 0);
     case KVM_CHECK_EXTENSION:
         return check_extension(k, (long)arg);
     case KVM_ENABLE_CAP:

@@ -43,6 +43,7 @@ typedef enum FakePoint {
     FAKE_LOG_END,
     FAKE_PROTECT_BEGIN,         /* KVM_WRITE_PROTECT_ALL_MEM, _RANGE */
     FAKE_PROTECT_END,
+    FAKE_SPLIT_BEGIN,           /* KVM_SPLIT_HUGE_PAGES */
 } FakePoint;
 
 /* What a patched KVM can do besides. */
@@ -50,9 +51,14 @@ typedef enum FakePatched {
     FAKE_CAN_PROTECT = 1,       /* KVM_CAP_WRITE_PROTECT_ALL_MEM */
     FAKE_CAN_FETCH = 2,         /* KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT */
     FAKE_CAN_MAP = 4,           /* KVM_CAP_DIRTY_BITMAP_FD */
+    FAKE_CAN_SPLIT = 8,         /* KVM_CAP_EAGER_PAGE_SPLIT */
 } FakePatched;
 
-#define FAKE_PATCHED (FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP)
+#define FAKE_PATCHED \
+    (FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP | FAKE_CAN_SPLIT)
+
+/* Pages of a huge page of 2 MiB. */
+#define FAKE_HUGE 512
 
 /* What kind of KVM; to be set before the engine is made. */
 typedef struct FakeConfig {
@@ -78,6 +84,7 @@ typedef struct FakeSlot {
     struct kvm_userspace_memory_region region;
     uint64_t pages;
     bool *writable;
+    bool *huge;                 /* per FAKE_HUGE pages: mapped by a huge page */
     uint64_t *dirty;            /* the bitmap; NULL if there is none */
     uint64_t *summary;          /* and its summary, if it can be mapped */
     int fd;                     /* of both; -1 if it cannot */
@@ -120,6 +127,9 @@ struct FakeKvm {
     uint32_t ring_size;         /* entries; 0 if not enabled */
     uint64_t manual;            /* what was enabled */
     int patched;                /* FakePatched, enabled */
+    uint64_t split_mode;        /* KVM_CAP_EAGER_PAGE_SPLIT's arguments */
+    uint64_t split_chunk;
+    int stats_fd;               /* what KVM_GET_STATS_FD gives */
 
     /* What may be switched at any time (by a test with no other thread). */
     bool soft_limit_off;        /* this KVM lets a vCPU fill on */
@@ -146,7 +156,7 @@ struct FakeKvm {
 
     /* How often each was called, under slots_lock. */
     unsigned resets, region_sets, gets, clears;
-    unsigned protects, range_protects, maps;
+    unsigned protects, range_protects, maps, splits;
     unsigned ioctls;            /* all of them */
     uint64_t rearmed;           /* pages, by resets */
 };
@@ -185,5 +195,10 @@ void fake_write(FakeVcpu *v, uint32_t slot_id, uint64_t page, uint64_t stamp);
  */
 bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page);
 bool fake_page_writable(FakeKvm *k, uint32_t slot_id, uint64_t page);
+
+/* Map all of the slot by huge pages, as far as it is long enough. */
+void fake_map_huge(FakeKvm *k, uint32_t slot_id);
+/* How many of them there are still; in all slots. */
+uint64_t fake_huge_pages(FakeKvm *k);
 
 #endif
