@@ -25,6 +25,14 @@ DirtyTrackingInfo *qmp_query_dirty_tracking(Error **errp)
     return kvm_dirty_tracking_info();
 }
 
+void dirty_tracking_populate(MigrationInfo *info)
+{
+    if (kvm_enabled()) {
+        info->dirty_tracking = kvm_dirty_tracking_rounds();
+        info->has_dirty_tracking = info->dirty_tracking != NULL;
+    }
+}
+
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
     if (!kvm_enabled()) {
@@ -85,6 +93,23 @@ static void print_split(Monitor *mon, const DirtyTrackingSplit *split)
     print_time(mon, "split time", split->time);
 }
 
+static void print_rounds(Monitor *mon, const DirtyTrackingRoundList *rounds)
+{
+    for (; rounds; rounds = rounds->next) {
+        const DirtyTrackingRound *round = rounds->value;
+
+        monitor_printf(mon, "round %" PRIu64 ": %" PRIu64 " pages, harvest %"
+                       PRIu64 " us, re-arm %" PRIu64 " us, publish %" PRIu64
+                       " us, BQL %" PRIu64 " us, full rings %" PRIu64
+                       " us\n", round->round, round->pages,
+                       round->harvest_time / SCALE_US,
+                       round->rearm_time / SCALE_US,
+                       round->publish_time / SCALE_US,
+                       round->bql_hold_time / SCALE_US,
+                       round->ring_full_time / SCALE_US);
+    }
+}
+
 void hmp_info_dirty_tracking(Monitor *mon, const QDict *qdict)
 {
     Error *err = NULL;
@@ -113,5 +138,6 @@ void hmp_info_dirty_tracking(Monitor *mon, const QDict *qdict)
         print_rings(mon, info);
     }
     print_split(mon, info->eager_split);
+    print_rounds(mon, info->rounds);
     qapi_free_DirtyTrackingInfo(info);
 }

@@ -11,9 +11,11 @@
 #include "qemu/osdep.h"
 #include <linux/kvm.h>
 
+#include "qapi/clone-visitor.h"
 #include "qapi/error.h"
 #include "qapi/qapi-types-dirty-tracking.h"
 #include "qapi/qapi-visit-common.h"
+#include "qapi/qapi-visit-dirty-tracking.h"
 #include "qapi/visitor.h"
 #include "qemu/error-report.h"
 #include "qemu/main-loop.h"
@@ -29,6 +31,9 @@
 #include "dirty/kvmdirty.h"
 #include "trace.h"
 
+/* The last rounds of a migration that are told of: a minute of busy ones. */
+#define ROUNDS_KEPT 32
+
 struct KVMDirtyTracking {
     KvmDirtyConfig config;
     KvmDirty *engine;
@@ -42,6 +47,10 @@ struct KVMDirtyTracking {
     int64_t sync_start;         /* of the sync under way, or 0 */
     int64_t kick_ns;            /* in it, while the BQL was not held */
     uint64_t bql_hold_ns;       /* in all syncs */
+    bool round;                 /* the sync under way is a migration's */
+    uint64_t rounds;            /* of the migration, or of the last one */
+    KvmDirtyStats round_stats;  /* at the end of the last round */
+    DirtyTrackingRound history[ROUNDS_KEPT];
 };
 
 /* What the engine borrows */
@@ -266,6 +275,33 @@ static void sync_begin(KVMDirtyTracking *dirty)
 }
 
 /*
+ * What was found and what it cost since the last round, or since logging
+ * began: also by the reaper and by vCPUs with full rings, in between.
+ */
+static void round_end(KVMDirtyTracking *dirty, int64_t held)
+{
+    DirtyTrackingRound *round = &dirty->history[dirty->rounds % ROUNDS_KEPT];
+    KvmDirtyStats *last = &dirty->round_stats, now;
+
+    kvmd_stats(dirty->engine, &now);
+    *round = (DirtyTrackingRound) {
+        .round = ++dirty->rounds,
+        .pages = now.pages - last->pages,
+        .harvest_time = now.harvest_ns - last->harvest_ns,
+        .rearm_time = now.rearm_ns - last->rearm_ns,
+        .publish_time = now.publish_ns - last->publish_ns,
+        .bql_hold_time = held,
+        .ring_full_exits = now.ring_full_exits - last->ring_full_exits,
+        .ring_full_time = now.ring_full_ns - last->ring_full_ns,
+        .overflows = now.overflows - last->overflows,
+    };
+    trace_kvm_dirty_round(round->round, round->pages, round->harvest_time,
+                          round->rearm_time, round->publish_time,
+                          round->ring_full_time);
+    *last = now;
+}
+
+/*
  * A sync under the BQL begins with the first callback, and ends when QEMU has
  * taken what it wants from ram_list.dirty_memory.
  */
@@ -282,6 +318,10 @@ static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
         trace_kvm_dirty_sync_end(held, dirty->kick_ns);
         dirty->bql_hold_ns += held;
         dirty->sync_start = 0;
+        if (dirty->round) {
+            round_end(dirty, held);
+            dirty->round = false;
+        }
     }
 }
 
@@ -302,6 +342,7 @@ static void kvm_dirty_log_sync_global(MemoryListener *listener)
     if (dirty_tracking_probing()) {
         kvmd_probe(dirty->engine);
     } else {
+        dirty->round = global_dirty_tracking & GLOBAL_DIRTY_MIGRATION;
         kvmd_sync(dirty->engine);
     }
 }
@@ -388,10 +429,15 @@ static void kvm_dirty_log_clear(MemoryListener *listener,
     foreach_slot_in_section(listener, section, slot_clear);
 }
 
+/* Called once per address space. */
 static void kvm_dirty_log_global_start(MemoryListener *listener)
 {
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+
     if (global_dirty_tracking & GLOBAL_DIRTY_MIGRATION) {
-        kvm_state->dirty->split_wanted = runstate_is_running();
+        dirty->split_wanted = runstate_is_running();
+        dirty->rounds = 0;
+        kvmd_stats(dirty->engine, &dirty->round_stats);
     }
 }
 
@@ -589,6 +635,19 @@ static DirtyTrackingSplit *split_info(const KvmDirty *engine,
     return info;
 }
 
+DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
+{
+    const KVMDirtyTracking *dirty = kvm_state->dirty;
+    DirtyTrackingRoundList *list = NULL, **tail = &list;
+    uint64_t kept = MIN(dirty->rounds, ROUNDS_KEPT);
+
+    for (uint64_t i = dirty->rounds - kept; i < dirty->rounds; i++) {
+        QAPI_LIST_APPEND(tail, QAPI_CLONE(DirtyTrackingRound,
+                                          &dirty->history[i % ROUNDS_KEPT]));
+    }
+    return list;
+}
+
 static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
 {
     DirtyTrackingPassedOverList *list = NULL, **tail = &list;
@@ -631,5 +690,6 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     info->reaps = stats.reaps;
     info->reap_interval = stats.reaper_interval_ns;
     info->eager_split = split_info(dirty->engine, &stats);
+    info->rounds = kvm_dirty_tracking_rounds();
     return info;
 }

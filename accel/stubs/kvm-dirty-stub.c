@@ -13,6 +13,11 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     g_assert_not_reached();
 }
 
+DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
+{
+    g_assert_not_reached();
+}
+
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     g_assert_not_reached();

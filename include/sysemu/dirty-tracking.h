@@ -8,6 +8,7 @@
 #define SYSEMU_DIRTY_TRACKING_H
 
 #include "qapi/qapi-types-dirty-tracking.h"
+#include "qapi/qapi-types-migration.h"
 
 /*
  * kvm_dirty_tracking_info: the figures of query-dirty-tracking, for a guest
@@ -15,6 +16,19 @@
  * Returns: to be freed with qapi_free_DirtyTrackingInfo().
  */
 DirtyTrackingInfo *kvm_dirty_tracking_info(void);
+
+/*
+ * kvm_dirty_tracking_rounds: the rounds of this migration or the last one, for
+ * a guest that runs under KVM; called with the BQL held.
+ * Returns: to be freed with qapi_free_DirtyTrackingRoundList(); NULL for none.
+ */
+DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void);
+
+/*
+ * dirty_tracking_populate: fill in what query-migrate says of it; called with
+ * the BQL held.
+ */
+void dirty_tracking_populate(MigrationInfo *info);
 
 /*
  * kvm_dirty_tracking_set: have KVM track dirty pages with @mechanism from now

@@ -8,6 +8,7 @@ from typing import Any
 
 from .cases import each_mechanism, migrate_identical
 from .guest import Writer
+from .migrate import info
 from .vm import LOG, SHARED, VM, WRPROT, Config, Mechanism, Qemu, pair
 
 # What each member must do while a writing guest is migrated.
@@ -30,7 +31,11 @@ LOG_MEMBERS = {
     "reaps": TOTAL,
     "reap-interval": STATE,
     "eager-split": STATE,
+    "rounds": STATE,
 }
+ROUND_MEMBERS = {"round", "pages", "harvest-time", "rearm-time",
+                 "publish-time", "bql-hold-time", "ring-full-exits",
+                 "ring-full-time", "overflows"}
 RING_MEMBERS = {**LOG_MEMBERS, "reaps": GROWS}
 
 # Member, what HMP calls it, and whether HMP prints it without rings too.
@@ -51,6 +56,8 @@ HMP_LINES = (
     ("reaps", r"reaps: (\d+)", False),
     ("reap-interval", r"reap interval: ([\d.]+) ms", False),
 )
+
+ROUNDS_KEPT = 32
 
 # The reaper may look once more between the two queries.
 UNSTEADY = ("reaps", "harvest-time", "reap-interval", "rearm-time",
@@ -95,6 +102,24 @@ def assert_hmp(vm: VM, rings: bool) -> None:
             assert shown(answer[name], match[1]), (name, answer, text)
 
 
+def assert_rounds(vm: VM, count: int, before: dict[str, Any],
+                  after: dict[str, Any]) -> None:
+    """Fail unless the rounds are COUNT, and together make up the totals."""
+    rounds = after["rounds"]
+    assert [each["round"] for each in rounds] == \
+        list(range(1, count + 1))[-ROUNDS_KEPT:]
+    assert all(set(each) == ROUND_MEMBERS for each in rounds)
+    if count <= ROUNDS_KEPT:
+        for name in ROUND_MEMBERS - {"round", *UNSTEADY}:
+            assert sum(each[name] for each in rounds) <= \
+                after[name] - before[name], name
+        assert sum(each["pages"] for each in rounds) > 0
+        assert sum(each["harvest-time"] for each in rounds) > 0
+    text = vm.hmp("info dirty-tracking")
+    for each in rounds:
+        assert f"round {each['round']}: {each['pages']} pages, " in text
+
+
 @each_mechanism
 def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
     """The figures name the mechanism and grow with its work."""
@@ -106,11 +131,14 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         assert before["passed-over"] == []
         assert before["reason"]
         assert before["ring-size"] == (mechanism.ring or 0)
+        assert before["rounds"] == []
         logged: list[int] = []
-        migrate_identical(
+        result = migrate_identical(
             src, dst, held=lambda: logged.append(query(src)["logged-slots"]))
         assert logged[0] > before["logged-slots"]
         after = query(src)
+        assert_rounds(src, result.rounds, before, after)
+        assert info(src)["dirty-tracking"] == after["rounds"]
         assert_grown(RING_MEMBERS if mechanism.ring else LOG_MEMBERS,
                      before, after)
         assert_hmp(src, rings=bool(mechanism.ring))
