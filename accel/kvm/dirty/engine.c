@@ -292,14 +292,23 @@ bool kvmd_clears(const KvmDirty *kvmd)
     return kvmd->manual_protect;
 }
 
+/*
+ * Rings are there for good, whereas kvmd_switch() may change the mechanism
+ * until the lock is held.  A vCPU may need the lock before it can leave.
+ */
+static void lock_for_harvest(KvmDirty *kvmd)
+{
+    if (kvmd->ring_size) {
+        kvmd->vmm.kick(kvmd->opaque);
+    }
+    g_mutex_lock(&kvmd->lock);
+}
+
 int kvmd_sync(KvmDirty *kvmd)
 {
     int ret;
 
-    if (!kvmd->ops->sync_slot) {
-        kvmd->vmm.kick(kvmd->opaque);
-    }
-    g_mutex_lock(&kvmd->lock);
+    lock_for_harvest(kvmd);
     ret = kvmd->ops->sync_all(kvmd);
     g_mutex_unlock(&kvmd->lock);
     return ret;
@@ -309,11 +318,9 @@ int kvmd_probe(KvmDirty *kvmd)
 {
     int ret;
 
-    if (!kvmd->ops->probe_all) {
-        return kvmd_sync(kvmd);
-    }
-    g_mutex_lock(&kvmd->lock);
-    ret = kvmd->ops->probe_all(kvmd);
+    lock_for_harvest(kvmd);
+    ret = kvmd->ops->probe_all ? kvmd->ops->probe_all(kvmd) :
+        kvmd->ops->sync_all(kvmd);
     g_mutex_unlock(&kvmd->lock);
     return ret;
 }
@@ -323,12 +330,11 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
     KvmDirtySlot *slot;
     int ret = 0;
 
-    if (!kvmd->ops->sync_slot) {
-        return kvmd_sync(kvmd);
-    }
-    g_mutex_lock(&kvmd->lock);
+    lock_for_harvest(kvmd);
     slot = kvmd_slot_get(kvmd, slot_id);
-    if (slot && kvmd_slot_logged(slot)) {
+    if (!kvmd->ops->sync_slot) {
+        ret = kvmd->ops->sync_all(kvmd);
+    } else if (slot && kvmd_slot_logged(slot)) {
         ret = kvmd->ops->sync_slot(kvmd, slot);
     }
     g_mutex_unlock(&kvmd->lock);
