@@ -101,13 +101,25 @@ static void check_standing(Vmm *m)
     vmm_start(m);
 }
 
-static bool skipped(void)
+/* "log" and rings are everywhere; a host without them is to be heard of. */
+static bool is_patched(KvmDirtyMechanism mechanism)
 {
+    return mechanism == KVMD_WRPROT || mechanism == KVMD_SHARED;
+}
+
+static bool skipped(const Kind *kind)
+{
+    g_autofree char *why = NULL;
+
     if (!vmm_possible()) {
-        g_test_skip("there is no /dev/kvm that can be opened");
-        return true;
+        why = g_strdup("there is no /dev/kvm that can be opened");
+    } else if (is_patched(kind->config.mechanism)) {
+        why = vmm_refusal(&kind->config);
     }
-    return false;
+    if (why) {
+        g_test_skip(why);
+    }
+    return why != NULL;
 }
 
 static void test_rounds(const void *data)
@@ -116,7 +128,7 @@ static void test_rounds(const void *data)
     timer_t timer = NULL;
     Vmm *m;
 
-    if (skipped()) {
+    if (skipped(kind)) {
         return;
     }
     m = machine_new(kind);
@@ -142,9 +154,14 @@ static void test_rounds(const void *data)
 }
 
 /*
- * "log" cannot know what is written between its last harvest and the removal:
- * there the guest has to stand still.
+ * "log" and "wrprot" cannot know what is written between the last harvest and
+ * the removal: there the guest has to stand still.
  */
+static bool has_to_stand(KvmDirtyMechanism mechanism)
+{
+    return mechanism == KVMD_LOG || mechanism == KVMD_WRPROT;
+}
+
 static void remove_and_check(Vmm *m, int n, bool still)
 {
     if (still) {
@@ -164,7 +181,7 @@ static void test_slots(const void *data)
     const Kind *kind = data;
     Vmm *m;
 
-    if (skipped()) {
+    if (skipped(kind)) {
         return;
     }
     m = machine_new(kind);
@@ -173,7 +190,7 @@ static void test_slots(const void *data)
         int n = round % VMM_SLOTS;
 
         g_usleep(ROUND_US);
-        remove_and_check(m, n, kind->config.mechanism == KVMD_LOG);
+        remove_and_check(m, n, has_to_stand(kind->config.mechanism));
         g_usleep(ROUND_US / 4);
         vmm_slot_set(m, n, true, true);
         check_standing(m);
@@ -190,7 +207,7 @@ static void test_log_toggled(const void *data)
     const Kind *kind = data;
     Vmm *m;
 
-    if (skipped()) {
+    if (skipped(kind)) {
         return;
     }
     m = machine_new(kind);
@@ -211,7 +228,66 @@ static void test_log_toggled(const void *data)
     machine_free(m);
 }
 
+/* As a display, somebody who counts pages and a migration do. */
+static void test_mixed(const void *data)
+{
+    const Kind *kind = data;
+    Vmm *m;
+
+    if (skipped(kind)) {
+        return;
+    }
+    m = machine_new(kind);
+    vmm_start(m);
+    for (int round = 0; round < kind->rounds; round++) {
+        g_usleep(ROUND_US / 4);
+        vmm_slot_sync(m, round % VMM_SLOTS);
+        g_usleep(ROUND_US / 4);
+        vmm_probe(m);
+        g_usleep(ROUND_US / 4);
+        vmm_slot_sync(m, (round + 1) % VMM_SLOTS);
+        check_standing(m);
+    }
+    goes_on(m);
+    vmm_stop(m);
+    check(m);
+    machine_free(m);
+}
+
+/* From each mechanism to each other, under the running guest. */
+static void test_switched(const void *data)
+{
+    static const KvmDirtyMechanism to[] = {
+        KVMD_LOG, KVMD_WRPROT, KVMD_LOG, KVMD_SHARED, KVMD_WRPROT,
+        KVMD_SHARED,
+    };
+    const Kind *kind = data;
+    Vmm *m;
+
+    if (skipped(kind)) {
+        return;
+    }
+    m = machine_new(kind);
+    vmm_start(m);
+    for (int round = 0; round < kind->rounds; round++) {
+        g_usleep(ROUND_US / 2);
+        vmm_probe(m);
+        g_usleep(ROUND_US / 2);
+        vmm_switch(m, to[round % G_N_ELEMENTS(to)]);
+        if (round % 2) {
+            vmm_sync(m);
+        }
+        check_standing(m);
+    }
+    goes_on(m);
+    vmm_stop(m);
+    check(m);
+    machine_free(m);
+}
+
 #define LOG { KVMD_LOG, 0 }
+#define WRPROT { KVMD_WRPROT, 0 }
+#define SHARED { KVMD_SHARED, 0 }
 #define RING(size) { KVMD_RING, size }
 
 int main(int argc, char **argv)
@@ -277,6 +353,54 @@ int main(int argc, char **argv)
           { RING(4096), 1, true, true, 100, 16 } },
         { "/kvm/user-signals-ring-65536", test_rounds,
           { RING(65536), 1, true, false, 100, 16 } },
+        { "/kvm/wrprot", test_rounds,
+          { WRPROT, 2, false, false, 0, 12 } },
+        { "/kvm/mixed-wrprot", test_mixed,
+          { WRPROT, 2, false, false, 0, 12 } },
+        { "/kvm/slots-wrprot", test_slots,
+          { WRPROT, 2, false, false, 0, 12 } },
+        { "/kvm/toggle-wrprot", test_log_toggled,
+          { WRPROT, 2, false, false, 0, 9 } },
+        { "/kvm/signals-wrprot", test_rounds,
+          { WRPROT, 1, false, false, 100, 8 } },
+        { "/kvm/shared", test_rounds,
+          { SHARED, 2, false, false, 0, 12 } },
+        { "/kvm/mixed-shared", test_mixed,
+          { SHARED, 2, false, false, 0, 12 } },
+        { "/kvm/slots-shared", test_slots,
+          { SHARED, 2, false, false, 0, 12 } },
+        { "/kvm/toggle-shared", test_log_toggled,
+          { SHARED, 2, false, false, 0, 9 } },
+        { "/kvm/signals-shared", test_rounds,
+          { SHARED, 1, false, false, 100, 8 } },
+        { "/kvm/mixed-log", test_mixed,
+          { LOG, 2, false, false, 0, 9 } },
+        { "/kvm/switched", test_switched,
+          { SHARED, 2, false, false, 0, 12 } },
+        { "/kvm/user-wrprot", test_rounds,
+          { WRPROT, 2, true, false, 0, 12 } },
+        { "/kvm/user-mixed-wrprot", test_mixed,
+          { WRPROT, 2, true, false, 0, 12 } },
+        { "/kvm/user-slots-wrprot", test_slots,
+          { WRPROT, 2, true, false, 0, 12 } },
+        { "/kvm/user-toggle-wrprot", test_log_toggled,
+          { WRPROT, 2, true, false, 0, 9 } },
+        { "/kvm/user-signals-wrprot", test_rounds,
+          { WRPROT, 1, true, false, 100, 8 } },
+        { "/kvm/user-shared", test_rounds,
+          { SHARED, 2, true, false, 0, 12 } },
+        { "/kvm/user-mixed-shared", test_mixed,
+          { SHARED, 2, true, false, 0, 12 } },
+        { "/kvm/user-slots-shared", test_slots,
+          { SHARED, 2, true, false, 0, 12 } },
+        { "/kvm/user-toggle-shared", test_log_toggled,
+          { SHARED, 2, true, false, 0, 9 } },
+        { "/kvm/user-signals-shared", test_rounds,
+          { SHARED, 1, true, false, 100, 8 } },
+        { "/kvm/user-mixed-log", test_mixed,
+          { LOG, 2, true, false, 0, 9 } },
+        { "/kvm/user-switched", test_switched,
+          { SHARED, 2, true, false, 0, 12 } },
     };
 
     g_test_init(&argc, &argv, NULL);

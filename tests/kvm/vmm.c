@@ -119,7 +119,7 @@ static void on_publish(void *opaque, uint64_t tag, uint64_t first,
         }
         g_assert_cmpuint(tag, <, VMM_SLOTS);
         g_assert_cmpuint(first + i, <, s->pages);
-        if (kvmd_clears(m->kvmd)) {
+        if (kvmd_clears(m->kvmd) || m->probing) {
             s->pending[first + i] = true;
         } else {
             copy_page(m, s, first + i);
@@ -472,6 +472,7 @@ uint64_t vmm_slot_lost(const VmmSlot *s)
     return lost;
 }
 
+/* What is pending is re-armed, if it has yet to be, and copied. */
 static void slot_clear(Vmm *m, int n)
 {
     VmmSlot *s = &m->slots[n];
@@ -490,12 +491,40 @@ static void slot_clear(Vmm *m, int n)
     }
 }
 
+static void clear_all(Vmm *m)
+{
+    for (int n = 0; n < VMM_SLOTS; n++) {
+        slot_clear(m, n);
+    }
+}
+
 void vmm_sync(Vmm *m)
 {
     g_assert_cmpint(kvmd_sync(m->kvmd), ==, 0);
-    for (int n = 0; kvmd_clears(m->kvmd) && n < VMM_SLOTS; n++) {
-        slot_clear(m, n);
-    }
+    clear_all(m);
+}
+
+void vmm_slot_sync(Vmm *m, int n)
+{
+    g_assert_cmpint(kvmd_slot_sync(m->kvmd, n), ==, 0);
+    slot_clear(m, n);
+}
+
+void vmm_probe(Vmm *m)
+{
+    m->probing = true;
+    g_assert_cmpint(kvmd_probe(m->kvmd), ==, 0);
+    m->probing = false;
+}
+
+void vmm_switch(Vmm *m, KvmDirtyMechanism mechanism)
+{
+    g_autoptr(GError) error = NULL;
+
+    g_assert_true(kvmd_switch(m->kvmd, mechanism, &error));
+    g_assert_no_error(error);
+    g_assert_cmpint(kvmd_mechanism(m->kvmd), ==, mechanism);
+    clear_all(m);
 }
 
 /* The reaper */
@@ -565,6 +594,33 @@ static void code_load(Vmm *m)
     region_set(m, CODE_SLOT, &s);
 }
 
+static void vm_open(Vmm *m)
+{
+    m->kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    m->vm = ioctl(m->kvm, KVM_CREATE_VM, NULL);
+    g_assert_cmpint(m->vm, >=, 0);
+}
+
+static void vm_close(Vmm *m)
+{
+    close(m->vm);
+    close(m->kvm);
+}
+
+char *vmm_refusal(const KvmDirtyConfig *config)
+{
+    g_autoptr(GError) error = NULL;
+    Vmm m = { 0 };
+
+    vm_open(&m);
+    m.kvmd = kvmd_new(&lent, &m, config, &error);
+    if (m.kvmd) {
+        kvmd_free(m.kvmd);
+    }
+    vm_close(&m);
+    return error ? g_strdup(error->message) : NULL;
+}
+
 Vmm *vmm_new(const KvmDirtyConfig *config, int vcpus, bool user)
 {
     g_autoptr(GError) error = NULL;
@@ -574,9 +630,7 @@ Vmm *vmm_new(const KvmDirtyConfig *config, int vcpus, bool user)
     g_mutex_init(&m->lock);
     g_mutex_init(&m->copy_lock);
     g_cond_init(&m->changed);
-    m->kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-    m->vm = ioctl(m->kvm, KVM_CREATE_VM, NULL);
-    g_assert_cmpint(m->vm, >=, 0);
+    vm_open(m);
     m->kvmd = kvmd_new(&lent, m, config, &error);
     g_assert_no_error(error);
     code_load(m);
@@ -604,8 +658,7 @@ void vmm_free(Vmm *m)
         g_free(s->pending);
     }
     munmap(m->code, CODE_PAGES * PAGE);
-    close(m->vm);
-    close(m->kvm);
+    vm_close(m);
     g_cond_clear(&m->changed);
     g_mutex_clear(&m->lock);
     g_mutex_clear(&m->copy_lock);

@@ -29,7 +29,7 @@ typedef struct VmmSlot {
     uint64_t pages;
     uint8_t *memory;            /* of a memfd */
     uint8_t *shadow;
-    bool *pending;              /* published, and not yet re-armed */
+    bool *pending;              /* published, and perhaps not re-armed */
     bool present;
     bool logged;
 } VmmSlot;
@@ -58,6 +58,7 @@ struct Vmm {
     VmmVcpu vcpus[VMM_VCPUS];
     int n_vcpus;
     bool user;
+    bool probing;               /* in kvmd_probe(), whose pages are un-armed */
     GMutex lock;
     GCond changed;
     GMutex copy_lock;
@@ -68,6 +69,9 @@ struct Vmm {
 
 /* False if there is no /dev/kvm to be used. */
 bool vmm_possible(void);
+
+/* Why the engine cannot be had with @config: g_free() it; or NULL. */
+char *vmm_refusal(const KvmDirtyConfig *config);
 
 /*
  * vCPUs that stand still, and no slot but that of the code.  They run in
@@ -96,8 +100,13 @@ uint32_t vmm_vcpu_stamp(const VmmVcpu *v, int slot, uint64_t page);
 void vmm_reaper_start(Vmm *m);
 void vmm_reaper_stop(Vmm *m);
 
-/* kvmd_sync(), re-arm and copy. */
+/* kvmd_sync() or kvmd_slot_sync(), re-arm and copy. */
 void vmm_sync(Vmm *m);
+void vmm_slot_sync(Vmm *m, int n);
+/* kvmd_probe(); what it finds is copied after the next sync. */
+void vmm_probe(Vmm *m);
+/* kvmd_switch(), which must succeed. */
+void vmm_switch(Vmm *m, KvmDirtyMechanism mechanism);
 
 /* Signals for the calling thread, every @microseconds. */
 timer_t vmm_storm(unsigned microseconds);

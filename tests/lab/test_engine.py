@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The engine on our own KVM, with both MMUs: all mechanisms are there.
+
+tests/kvm runs it on the machine's KVM, which has to skip what that lacks; with
+-m soak, what it can run there is run here, too.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from .lab import BUILD, BUILD_KERNEL, ROOT, lab, must
+
+PROGRAM = BUILD / "meson/tests/kvm/test_kvm"
+MMUS = {"tdp": "kvm.tdp_mmu=1", "shadow": "kvm.tdp_mmu=0"}
+OPTIONS = ["--cpus", "4", "--memory", "2G"]
+# What our KVM has of its own, and rings, which make use of it.
+OURS = re.compile(r"wrprot|shared|switched|ring-1024-reaper|slots-ring-1024")
+LIMIT = 900  # seconds; a fifth of it with nothing else to do
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fixture_engine_and_kernel() -> None:
+    """Built before the first test, so that no test's time is a build's."""
+    must([ROOT / "scripts/build-engine"])
+    must([BUILD_KERNEL, "--quiet", "patched"])
+
+
+def names() -> list[str]:
+    """All that the program has."""
+    listed = subprocess.run(
+        [PROGRAM, "-l"], capture_output=True, text=True, check=True
+    )
+    return [line for line in listed.stdout.splitlines() if line[:1] == "/"]
+
+
+def run(mmu: str, wanted: list[str]) -> None:
+    """No page is lost, nothing is skipped, and the kernel has no complaint."""
+    assert wanted
+    ended = lab(
+        PROGRAM,
+        *(word for name in wanted for word in ("-p", name)),
+        kernel="patched",
+        seconds=LIMIT,
+        options=[*OPTIONS, "--append", MMUS[mmu]],
+    )
+    print(ended.stdout)
+    assert ended.status == 0, ended.stderr
+    passed = re.findall(r"^ok \d+ (\S+)$", ended.stdout, re.MULTILINE)
+    assert sorted(passed) == sorted(wanted)
+
+
+@pytest.mark.parametrize("mmu", MMUS)
+def test_engine(mmu: str) -> None:
+    run(mmu, [name for name in names() if OURS.search(name)])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mmu", MMUS)
+def test_engine_soak(mmu: str) -> None:
+    run(mmu, names())
