@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Break the engine on purpose, and see the unit tests fail.
 
-usage: run.py [--sanitize KIND] [--cc COMMAND] ENGINE UNIT [NAME...]
+usage: run.py [--sanitize KIND] [--cc COMMAND] ENGINE UNIT UAPI [NAME...]
 
 Applies each mutant of table.py to a copy of the directory ENGINE, and runs the
-tests of the directory UNIT on it.  One that passes all of them has survived:
+tests of the directory UNIT on it; UAPI has the Linux headers that are not
+upstream's.  One that passes all of them has survived:
 either they do not look where it is wrong, or it is not.  Names, or parts of
 them, choose among the mutants.
 """
@@ -37,6 +38,8 @@ VARIANTS = {
     "log": "plain",
     "ring": "hooked",
     "overflow": "hooked",
+    "protect": "hooked",
+    "switch": "hooked",
     "random": "hooked",
     "reaper": "clocked",
 }
@@ -92,7 +95,8 @@ class Bench:
         self.work = work
         self.cc = cc
         self.cflags = ["-O1", "-w", "-std=gnu11", "-D_GNU_SOURCE"]
-        self.cflags += ["-Iengine", "-Iunit", *glib("--cflags")]
+        self.cflags += ["-Iengine", "-Iunit", "-isystem", "uapi"]
+        self.cflags += glib("--cflags")
         self.libs = ["-pthread", *glib("--libs")]
         self.sources = sorted(p.name for p in (work / "engine").glob("*.c"))
         self.paths: dict[str, list[str]] = {}
@@ -262,6 +266,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cc", default="gcc", metavar="COMMAND")
     parser.add_argument("engine", type=Path)
     parser.add_argument("unit", type=Path)
+    parser.add_argument("uapi", type=Path)
     parser.add_argument("names", nargs="*")
     return parser.parse_args()
 
@@ -282,6 +287,7 @@ def main() -> int:
         work = Path(name)
         shutil.copytree(args.engine, work / "engine")
         shutil.copytree(args.unit, work / "unit")
+        shutil.copytree(args.uapi, work / "uapi")
         try:
             good = judge_all(Bench(work, compiler(args.cc)), mutants)
         except Failure as failure:

@@ -21,6 +21,9 @@ are as good:
   batch is seen by lapped().
 - unstick() without full_fetch: what a ring gave since was reset, and a reset
   that did anything clears full_in_vain.
+- The end of a slot in harvest_group(): a bitmap is whole pages, and so whole
+  groups, and what is behind the slot's end is never set.
+- rearm_slot() of a slot that is gone: there is nothing to write-protect.
 - reset_ring() that does not follow a reset which went further than fetch:
   collect() has skipped what it could go on to.
 """
@@ -45,6 +48,8 @@ class Mutant:
 RING = ("ring", "overflow", "random")
 OVERFLOW = ("overflow", "ring", "random")
 SLOT = ("slot", "overflow", "random")
+PROTECT = ("protect", "random")
+SWITCH = ("switch", "random")
 LOG = ("log", "slot", "random")
 REAPER = ("reaper",)
 
@@ -201,9 +206,9 @@ PUBLISH = (
         "overflow: published before the re-arm",
         "overflow.c",
         OVERFLOW,
-        "    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);\n",
+        "    ret = rearm_everything(kvmd);\n",
         "    kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);\n"
-        "    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);\n"
+        "    ret = rearm_everything(kvmd);\n"
         "    return;\n",
     ),
     Mutant(
@@ -243,7 +248,7 @@ SLOTS = (
         "ring: no reap after KVM removed the slot",
         "slot.c",
         SLOT,
-        "        slot->gone = true;\n        kvmd->ops->sync_all(kvmd);\n",
+        "        slot->gone = true;\n        sync_for(kvmd, slot);\n",
         "        slot->gone = true;\n",
     ),
     Mutant(
@@ -273,11 +278,11 @@ SLOTS = (
     if (ret < 0) {
         return ret;
     }
-    if (!kvmd->ops->sync_slot) {
+    if (kvmd->ops->outlives_slot) {
 """,
         """\
     ret = region_set(kvmd, region);
-    if (!kvmd->ops->sync_slot) {
+    if (kvmd->ops->outlives_slot) {
 """,
     ),
     Mutant(
@@ -384,7 +389,7 @@ ANSWERED = (
         "nothing is re-armed",
         "overflow.c",
         OVERFLOW,
-        "    ret = kvmd_slots_foreach_logged(kvmd, log_flag_toggle);\n",
+        "    ret = rearm_everything(kvmd);\n",
         "    ret = 0;\n",
     ),
     Mutant(
@@ -408,8 +413,8 @@ ANSWERED = (
         "logging does not go on",
         "overflow.c",
         OVERFLOW,
-        "    return kvmd_vm_ioctl(kvmd, KVM_SET_USER_MEMORY_REGION, &on);\n",
-        "    return 0;\n",
+        "ret < 0 ? ret : kvmd_slot_log_flag(kvmd, slot, true);\n",
+        "ret;\n",
     ),
     Mutant(
         "I8",
@@ -623,6 +628,427 @@ OWED = (
     ),
 )
 
+PROTECT_ORDER = (
+    Mutant(
+        "I2",
+        "protect: all is re-armed before the harvest",
+        "protect.c",
+        ("protect/shared/written-meanwhile", *PROTECT),
+        """\
+    ret = kvmd_slots_foreach_logged(kvmd, harvest);
+    if (wanted || !kvmd_batch_empty(kvmd->batch) ||
+        kvmd_slots_foreach_logged(kvmd, is_unarmed)) {
+        rearmed = rearm_all(kvmd);
+    }
+""",
+        """\
+    (void)wanted;
+    rearmed = rearm_all(kvmd);
+    ret = kvmd_slots_foreach_logged(kvmd, harvest);
+""",
+    ),
+    Mutant(
+        "I2",
+        "protect: a slot is re-armed before its harvest",
+        "protect.c",
+        ("protect/wrprot/written-meanwhile", *PROTECT),
+        """\
+    ret = harvest(kvmd, slot);
+    if (!kvmd_batch_empty(kvmd->batch) || slot->unarmed) {
+        rearmed = rearm_slot(kvmd, slot);
+    }
+""",
+        """\
+    rearmed = rearm_slot(kvmd, slot);
+    ret = harvest(kvmd, slot);
+""",
+    ),
+    Mutant(
+        "I3",
+        "protect: all is published before the re-arm",
+        "protect.c",
+        PROTECT,
+        """\
+        rearmed = rearm_all(kvmd);
+    }
+    ret = ret ? ret : rearmed;
+    publish(kvmd, NULL, ret);
+""",
+        """\
+        publish(kvmd, NULL, ret);
+        rearmed = rearm_all(kvmd);
+    }
+    ret = ret ? ret : rearmed;
+""",
+    ),
+    Mutant(
+        "I3",
+        "protect: a slot is published before its re-arm",
+        "protect.c",
+        PROTECT,
+        """\
+        rearmed = rearm_slot(kvmd, slot);
+    }
+    ret = ret ? ret : rearmed;
+    publish(kvmd, slot, ret);
+""",
+        """\
+        publish(kvmd, slot, ret);
+        rearmed = rearm_slot(kvmd, slot);
+    }
+    ret = ret ? ret : rearmed;
+""",
+    ),
+    Mutant(
+        "I3",
+        "protect: a sync re-arms nothing",
+        "protect.c",
+        PROTECT,
+        "        rearmed = rearm_all(kvmd);\n",
+        "",
+    ),
+    Mutant(
+        "I3",
+        "protect: a sync of one slot re-arms nothing",
+        "protect.c",
+        PROTECT,
+        "        rearmed = rearm_slot(kvmd, slot);\n",
+        "",
+    ),
+    Mutant(
+        "I3",
+        "protect: nobody remembers that a probe re-arms nothing",
+        "protect.c",
+        PROTECT,
+        "        kvmd_slots_foreach_logged(kvmd, left_unarmed);\n",
+        "",
+    ),
+    Mutant(
+        "I3",
+        "protect: a sync does not re-arm what a probe left",
+        "protect.c",
+        PROTECT,
+        " ||\n        kvmd_slots_foreach_logged(kvmd, is_unarmed)",
+        "",
+    ),
+    Mutant(
+        "I3",
+        "protect: a sync of one slot does not re-arm what a probe left",
+        "protect.c",
+        PROTECT,
+        " || slot->unarmed) {",
+        ") {",
+    ),
+    Mutant(
+        "I3",
+        "protect: what a probe left is armed once it is harvested again",
+        "protect.c",
+        PROTECT,
+        "    kvmd->stats.harvest_ns += kvmd_now() - start;\n",
+        "    kvmd->stats.harvest_ns += kvmd_now() - start;\n"
+        "    slot->unarmed = false;\n",
+    ),
+    Mutant(
+        "I3",
+        "overflow: with one ioctl for it, nothing is re-armed",
+        "overflow.c",
+        ("overflow/protect-all", "random"),
+        "kvmd->can_protect ? kvmd_protect_all(kvmd) :",
+        "kvmd->can_protect ? 0 :",
+    ),
+)
+
+PROTECT_FAILS = (
+    Mutant(
+        "I3",
+        "protect: a re-arm that failed is one",
+        "protect.c",
+        ("protect/shared/rearm-fails", *PROTECT),
+        "    ret = ret ? ret : rearmed;\n    publish(kvmd, NULL, ret);\n",
+        "    publish(kvmd, NULL, ret);\n",
+    ),
+    Mutant(
+        "I3",
+        "protect: a re-arm of a slot that failed is one",
+        "protect.c",
+        ("protect/shared/slot-rearm-fails", *PROTECT),
+        "    ret = ret ? ret : rearmed;\n    publish(kvmd, slot, ret);\n",
+        "    publish(kvmd, slot, ret);\n",
+    ),
+    Mutant(
+        "I2",
+        "protect: a harvest that failed is one",
+        "protect.c",
+        ("protect/wrprot/harvest-fails", *PROTECT),
+        "    ret = ret ? ret : rearmed;\n    publish(kvmd, NULL, ret);\n",
+        "    ret = rearmed;\n    publish(kvmd, NULL, ret);\n",
+    ),
+    Mutant(
+        "I3",
+        "protect: a re-arm that failed is forgotten",
+        "protect.c",
+        ("protect/shared/rearm-fails", *PROTECT),
+        "    kvmd->rearm_failed = ret < 0;\n",
+        "",
+    ),
+    Mutant(
+        "I3",
+        "protect: what a failed re-arm left stays un-armed",
+        "protect.c",
+        ("protect/shared/slot-rearm-fails", *PROTECT),
+        "    bool wanted = kvmd->rearm_failed;\n",
+        "    bool wanted = false;\n",
+    ),
+    Mutant(
+        "I3",
+        "protect: a failed re-arm is made good by that of another slot",
+        "protect.c",
+        ("protect/wrprot/slot-rearm-fails", *PROTECT),
+        "    publish(kvmd, slot, ret);\n"
+        "    kvmd->rearm_failed |= ret < 0;\n",
+        "    publish(kvmd, slot, ret);\n"
+        "    kvmd->rearm_failed = ret < 0;\n",
+    ),
+    Mutant(
+        "I3",
+        "protect: what failed before does not matter",
+        "protect.c",
+        PROTECT,
+        "ret == 0 && !kvmd->rearm_failed",
+        "ret == 0",
+    ),
+    Mutant(
+        "I2",
+        "protect: a probe's harvest that failed is forgotten",
+        "protect.c",
+        ("protect/wrprot/probe-fails", *PROTECT),
+        "    publish(kvmd, NULL, ret);\n"
+        "    kvmd->rearm_failed |= ret < 0;\n",
+        "    publish(kvmd, NULL, ret);\n",
+    ),
+)
+
+SHARED = (
+    Mutant(
+        "I2",
+        "shared: the summary is cleared after its words are taken",
+        "shared.c",
+        ("protect/shared/written-meanwhile", *PROTECT),
+        """\
+        uint64_t bits = GUINT64_FROM_LE(summary_take(&slot->map.summary[i]));
+
+        for (; bits; bits &= bits - 1) {
+            harvest_group(kvmd, slot,
+                          i * KVMD_WORD_PAGES + __builtin_ctzll(bits));
+        }
+""",
+        """\
+        uint64_t bits = GUINT64_FROM_LE(slot->map.summary[i]);
+
+        for (; bits; bits &= bits - 1) {
+            harvest_group(kvmd, slot,
+                          i * KVMD_WORD_PAGES + __builtin_ctzll(bits));
+        }
+        summary_take(&slot->map.summary[i]);
+""",
+    ),
+    Mutant(
+        "I2",
+        "shared: a word is read and then cleared",
+        "shared.c",
+        ("protect/shared/written-meanwhile", *PROTECT),
+        "bitmap_take(&slot->map.bitmap[i]));\n",
+        "slot->map.bitmap[i]);\n"
+        "        bitmap_take(&slot->map.bitmap[i]);\n",
+    ),
+    Mutant(
+        "I2",
+        "shared: the first word of a group is all that is taken",
+        "shared.c",
+        PROTECT,
+        "MIN(first + GROUP_WORDS, words)",
+        "MIN(first + 1, words)",
+    ),
+    Mutant(
+        "I2",
+        "shared: a last group that is short has no bit in the summary",
+        "shared.c",
+        ("protect/shared/sizes", *PROTECT),
+        "(kvmd_slot_pages(kvmd, slot) +\n"
+        "                       KVM_DIRTY_SUMMARY_PAGES - 1) /",
+        "kvmd_slot_pages(kvmd, slot) /",
+    ),
+    Mutant(
+        "I2",
+        "shared: what cannot be mapped is not harvested",
+        "shared.c",
+        ("protect/shared/no-mapping", *PROTECT),
+        "        return slot->gone ? 0 : kvmd_wrprot_harvest(kvmd, slot);\n",
+        "        return 0;\n",
+    ),
+    Mutant(
+        "I7",
+        "shared: a slot that is gone is copied",
+        "shared.c",
+        ("protect/shared/no-mapping", *PROTECT),
+        "        return slot->gone ? 0 : kvmd_wrprot_harvest(kvmd, slot);\n",
+        "        return kvmd_wrprot_harvest(kvmd, slot);\n",
+    ),
+    Mutant(
+        "I7",
+        "shared: no harvest after KVM removed the slot",
+        "shared.c",
+        ("protect/shared/written-while-removed", *PROTECT),
+        "    .outlives_slot = true,\n",
+        "",
+    ),
+    Mutant(
+        "I2",
+        "batch: a run goes on in the next slot",
+        "batch.c",
+        PROTECT,
+        "last->slot == slot && last->first",
+        "last->first",
+    ),
+    Mutant(
+        "I2",
+        "batch: a run goes on behind a gap",
+        "batch.c",
+        PROTECT,
+        "last->slot == slot && last->first + last->n == index",
+        "last->slot == slot",
+    ),
+)
+
+SWITCHED = (
+    Mutant(
+        "I2",
+        "switch: what was written while nobody logged is not published",
+        "slot.c",
+        SWITCH,
+        "    return kvmd_publish_whole(kvmd, slot);\n",
+        "    return 0;\n",
+    ),
+    Mutant(
+        "I3",
+        "switch: published before the slot is logged",
+        "slot.c",
+        SWITCH,
+        """\
+    slot_start(kvmd, slot);
+    kvmd_slot_log_flag(kvmd, slot, true);
+    slot_started(kvmd, slot);
+    return kvmd_publish_whole(kvmd, slot);
+""",
+        """\
+    kvmd_publish_whole(kvmd, slot);
+    slot_start(kvmd, slot);
+    kvmd_slot_log_flag(kvmd, slot, true);
+    slot_started(kvmd, slot);
+    return 0;
+""",
+    ),
+    Mutant(
+        "I3",
+        "switch: what a probe left stays un-armed",
+        "slot.c",
+        ("switch/log-flag-stays", *SWITCH),
+        "    sync_for(kvmd, slot);\n"
+        "    kvmd_slot_log_flag(kvmd, slot, false);\n",
+        "    kvmd_slot_log_flag(kvmd, slot, false);\n",
+    ),
+    Mutant(
+        "I3",
+        "switch: the old mechanism does not end",
+        "engine.c",
+        SWITCH,
+        """\
+        if (kvmd->ops->end) {
+            kvmd->ops->end(kvmd);
+        }
+        use(kvmd, mechanism);
+""",
+        "        use(kvmd, mechanism);\n",
+    ),
+)
+
+# Nothing is lost, but what is paid for is not had.
+COST = (
+    Mutant(
+        "cost",
+        "protect: a sync of one slot re-arms all memory",
+        "protect.c",
+        PROTECT,
+        "        rearmed = rearm_slot(kvmd, slot);\n",
+        "        rearmed = kvmd_protect_all(kvmd);\n"
+        "        slot->unarmed = false;\n",
+    ),
+    Mutant(
+        "cost",
+        "protect: a probe re-arms",
+        "protect.c",
+        PROTECT,
+        "        kvmd_slots_foreach_logged(kvmd, left_unarmed);\n",
+        "        rearm_all(kvmd);\n",
+    ),
+    Mutant(
+        "cost",
+        "protect: what a probe left is re-armed each time",
+        "protect.c",
+        PROTECT,
+        "    (void)kvmd;\n    slot->unarmed = false;\n",
+        "    (void)kvmd;\n",
+    ),
+    Mutant(
+        "cost",
+        "protect: what a probe left of a slot is re-armed each time",
+        "protect.c",
+        PROTECT,
+        "    slot->unarmed = false;\n    return ret;\n",
+        "    return ret;\n",
+    ),
+    Mutant(
+        "cost",
+        "protect: all is re-armed although nothing was found",
+        "protect.c",
+        PROTECT,
+        "    bool wanted = kvmd->rearm_failed;\n",
+        "    bool wanted = true;\n",
+    ),
+    Mutant(
+        "cost",
+        "wrprot: KVM re-arms what it copies",
+        "wrprot.c",
+        PROTECT,
+        "        .padding1 = KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT,\n",
+        "",
+    ),
+    Mutant(
+        "cost",
+        "shared: the summary is not cleared",
+        "shared.c",
+        ("protect/shared/looks", *PROTECT),
+        "summary_take(&slot->map.summary[i])",
+        "slot->map.summary[i]",
+    ),
+    Mutant(
+        "cost",
+        "shared: a bitmap stays mapped",
+        "shared.c",
+        ("protect/shared/nothing-left-open", *PROTECT),
+        "        munmap(slot->map.base, slot->map.size);\n",
+        "",
+    ),
+    Mutant(
+        "cost",
+        "shared: the file of a bitmap stays open",
+        "shared.c",
+        ("protect/shared/nothing-left-open", *PROTECT),
+        "    close(fd);\n",
+        "",
+    ),
+)
+
 PACE = (
     Mutant(
         "reaper",
@@ -636,5 +1062,18 @@ PACE = (
 )
 
 MUTANTS = (
-    HARVEST + PUBLISH + SLOTS + SEEN + ANSWERED + SUSPECT + STUCK + OWED + PACE
+    HARVEST
+    + PUBLISH
+    + SLOTS
+    + SEEN
+    + ANSWERED
+    + SUSPECT
+    + STUCK
+    + OWED
+    + PROTECT_ORDER
+    + PROTECT_FAILS
+    + SHARED
+    + SWITCHED
+    + COST
+    + PACE
 )

@@ -233,6 +233,8 @@ static void test_looks(Mechanism m)
         g_assert_cmpuint(looks_of_sync(r), ==, m == KVMD_SHARED ?
                          SUMMARY + WORDS * groups : 0);
         rig_check(r);
+        g_assert_cmpuint(looks_of_sync(r), ==,
+                         m == KVMD_SHARED ? SUMMARY : 0);
     }
     rig_vcpu_free(v);
     rig_free(r);
@@ -854,6 +856,7 @@ static void cannot_map(Rig *r, Mechanism m)
     write_some(r);
     rig_remove(r, OTHER);
     rig_remove(r, 0);
+    g_assert_cmpuint(r->warnings->len, ==, m == KVMD_SHARED);
     two_slots_free(r);
 }
 
