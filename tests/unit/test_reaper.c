@@ -555,10 +555,9 @@ static void test_thread(void)
     pause_a_while();
     g_assert_cmpuint(stats().reaps, ==, 0);
     for (int i = 0; i < 3; i++) {
-        reaps = stats().reaps;
         rig_log(w.rig, 0, true);
         rig_write_range(w.guests[0].vcpu, 0, 0, 100);
-        await_reaps(reaps + 3);
+        await_reaps(stats().reaps + 3);
         g_assert_cmpuint(fake_vcpu_used(w.guests[0].vcpu->fake), ==, 0);
         rig_log(w.rig, 0, false);
         reaps = stats().reaps;
