@@ -5,10 +5,10 @@
  *
  * The oracle is a migration: each block of guest memory has a shadow, into
  * which a page is copied when it is published or, where it has to be re-armed
- * first, after kvmd_slot_clear() or the next sync.  The copy is taken at the earliest moment
- * the engine allows, so that a page published too early is copied too early.
- * When the vCPUs stand still and a last sync is done, shadow and memory must
- * be equal.
+ * first, after kvmd_slot_clear() or the next sync.  The copy is taken at the
+ * earliest moment the engine allows, so that a page published too early is
+ * copied too early.  When the vCPUs stand still and a last sync is done, shadow
+ * and memory must be equal.
  */
 
 #ifndef RIG_H

@@ -5,8 +5,8 @@
  *
  * Whoever owns the thread is a vCPU, or the engine; while it is the engine, a
  * vCPU may get its turn whenever the engine, or KVM on its behalf, touches a
- * ring, a bitmap or a log.  So every interleaving that matters can come up, and comes
- * up again with the same seed: a run that fails prints its own, and
+ * ring, a bitmap or a log.  So every interleaving that matters can come up, and
+ * comes up again with the same seed: a run that fails prints its own, and
  * KVMD_RANDOM_SEED=<that> runs it alone.
  */
 
@@ -358,6 +358,9 @@ int main(int argc, char **argv)
         .ring = true, .overflow = true, .failures = true
     };
     static const Kind wrprot = { .patched = KVMD_WRPROT };
+    static const Kind wrprot_failures = {
+        .patched = KVMD_WRPROT, .failures = true
+    };
     static const Kind shared = { .patched = KVMD_SHARED };
     static const Kind shared_failures = {
         .patched = KVMD_SHARED, .failures = true
@@ -375,6 +378,8 @@ int main(int argc, char **argv)
     g_test_add_data_func("/random/log-manual", &log_manual, test_kind);
     g_test_add_data_func("/random/log-initially-set", &log_set, test_kind);
     g_test_add_data_func("/random/wrprot", &wrprot, test_kind);
+    g_test_add_data_func("/random/wrprot-failures", &wrprot_failures,
+                         test_kind);
     g_test_add_data_func("/random/shared", &shared, test_kind);
     g_test_add_data_func("/random/shared-failures", &shared_failures,
                          test_kind);
