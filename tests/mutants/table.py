@@ -52,6 +52,7 @@ PROTECT = ("protect", "random")
 SWITCH = ("switch", "random")
 LOG = ("log", "slot", "random")
 REAPER = ("reaper",)
+SPLIT = ("split",)
 
 HARVEST = (
     Mutant(
@@ -1061,6 +1062,57 @@ PACE = (
     ),
 )
 
+AHEAD = (
+    Mutant(
+        "split",
+        "auto does not look whether the guest splits",
+        "split.c",
+        SPLIT,
+        "        if (after < before) {\n",
+        "        if (after <= before) {\n",
+    ),
+    Mutant(
+        "split",
+        "auto goes on for ever once the guest has split a page",
+        "split.c",
+        SPLIT,
+        "            left -= MIN(left, kvmd->stats.split_done - done);\n",
+        "            (void)done;\n",
+    ),
+    Mutant(
+        "split",
+        "auto watches a guest that has nothing huge",
+        "split.c",
+        SPLIT,
+        "        if (!after) {\n",
+        "        if (false) {\n",
+    ),
+    Mutant(
+        "split",
+        "it goes on after it was stopped",
+        "split.c",
+        SPLIT,
+        "        while (range->size && kvmd->stats.split_active) {\n",
+        "        while (range->size) {\n",
+    ),
+    Mutant(
+        "split",
+        "KVM goes on splitting by itself",
+        "split.c",
+        SPLIT,
+        "        .args = { KVM_EAGER_PAGE_SPLIT_OFF, size },\n",
+        "        .args = { KVM_EAGER_PAGE_SPLIT_DEFAULT, size },\n",
+    ),
+    Mutant(
+        "split",
+        "a failure is tried again for ever",
+        "split.c",
+        SPLIT,
+        "        kvmd->stats.split_active = false;\n        return;\n",
+        "        return;\n",
+    ),
+)
+
 MUTANTS = (
     HARVEST
     + PUBLISH
@@ -1076,4 +1128,5 @@ MUTANTS = (
     + SWITCHED
     + COST
     + PACE
+    + AHEAD
 )

@@ -214,12 +214,17 @@ static void test_auto_idle(void)
 static void test_auto_nothing_huge(void)
 {
     Rig *r = rig_new_patched(KVMD_SHARED);
+    GThread *thread;
 
     set(r, KVMD_SPLIT_AUTO, MIB2);
     rig_add(r, 0, PAGES, true);
-    g_thread_join(begin(r));
-    g_assert_cmpuint(r->fake->splits, ==, 0);
+    thread = begin(r);
+    for (int i = 0; i < 50 && stats(r).split_active; i++) {
+        g_usleep(A_WHILE);
+    }
     g_assert_false(stats(r).split_active);
+    g_thread_join(thread);
+    g_assert_cmpuint(r->fake->splits, ==, 0);
     rig_free(r);
 }
 
