@@ -87,6 +87,8 @@ static int add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
  */
 bool kvmd_split_begin(KvmDirty *kvmd)
 {
+    bool active;
+
     if (kvmd->split == KVMD_SPLIT_OFF) {
         return false;
     }
@@ -96,9 +98,9 @@ bool kvmd_split_begin(KvmDirty *kvmd)
                                      sizeof(struct kvm_split_huge_pages));
     kvmd->stats.split_done = kvmd->stats.split_total = 0;
     kvmd_slots_foreach_logged(kvmd, add_range);
-    kvmd->stats.split_active = kvmd->stats.split_total > 0;
+    active = kvmd->stats.split_active = kvmd->stats.split_total > 0;
     g_mutex_unlock(&kvmd->lock);
-    return kvmd->stats.split_active;
+    return active;
 }
 
 /* Split one chunk of @range; what is left of it is in @range then. */
