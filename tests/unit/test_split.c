@@ -146,13 +146,30 @@ static void test_on(void)
     rig_free(r);
 }
 
-static void stop_it(void *opaque, FakePoint point, FakeVcpu *v)
+/* Under the fake KVM's locks, where nobody calls the engine. */
+static struct {
+    bool begun;                 /* the last chunk has */
+    bool stopped;
+} stop;
+
+static void await(const bool *what)
 {
-    Rig *r = opaque;
+    gint64 start = g_get_monotonic_time();
+
+    while (!__atomic_load_n(what, __ATOMIC_RELAXED)) {
+        g_assert_cmpint(g_get_monotonic_time() - start, <, PATIENCE);
+        g_usleep(100);
+    }
+}
+
+static void await_stop(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    FakeKvm *k = opaque;
 
     (void)v;
-    if (point == FAKE_SPLIT_BEGIN && r->fake->splits == 4) {
-        kvmd_split_stop(r->kvmd);
+    if (point == FAKE_SPLIT_BEGIN && k->splits == 4) {
+        __atomic_store_n(&stop.begun, true, __ATOMIC_RELAXED);
+        await(&stop.stopped);
     }
 }
 
@@ -160,10 +177,16 @@ static void stop_it(void *opaque, FakePoint point, FakeVcpu *v)
 static void test_stop(void)
 {
     Rig *r = rig_of(KVMD_SPLIT_ON, MIB2);
+    GThread *thread;
 
-    r->fake->hook = stop_it;
-    r->fake->hook_opaque = r;
-    g_thread_join(begin(r));
+    stop.begun = stop.stopped = false;
+    r->fake->hook = await_stop;
+    r->fake->hook_opaque = r->fake;
+    thread = begin(r);
+    await(&stop.begun);
+    kvmd_split_stop(r->kvmd);
+    __atomic_store_n(&stop.stopped, true, __ATOMIC_RELAXED);
+    g_thread_join(thread);
     g_assert_cmpuint(r->fake->splits, ==, 4);
     g_assert_cmpuint(stats(r).split_done, ==, 4 * MIB2);
     g_assert_false(stats(r).split_active);
