@@ -117,6 +117,7 @@ struct run {
 
 	struct kvm_vm *vm;
 	struct kvm_vcpu *vcpus[GUEST_MAX_VCPUS];
+	int stats[GUEST_MAX_VCPUS];	/* no new ones while a vCPU runs */
 	struct test_mem mem;
 	struct test_mem other;
 	struct shared_bitmap shared;
@@ -639,11 +640,11 @@ static void print_exits(struct kvm_vcpu *vcpu)
 {
 	static const char * const names[] = {
 		"exits", "pf_taken", "pf_fixed", "pf_spurious", "pf_fast",
-		"irq_exits", "request_irq_exits", "tlb_flush",
+		"irq_exits", "tlb_flush", "guest_mode",
 	};
 	struct kvm_stats_header header;
 	struct kvm_stats_desc *descs, *desc;
-	int fd = vcpu_get_stats_fd(vcpu), i, j;
+	int fd = run.stats[vcpu->id], i, j;
 	uint64_t value;
 
 	read_stats_header(fd, &header);
@@ -660,7 +661,6 @@ static void print_exits(struct kvm_vcpu *vcpu)
 	}
 	fprintf(stderr, "\n");
 	free(descs);
-	close(fd);
 }
 
 static void check_progress(void)
@@ -729,6 +729,7 @@ static void create_vm(void)
 		code = run.nested && v % 2 == 0 ? l1_code : guest_code;
 		run.vcpus[v] = vm_vcpu_add(run.vm, v, code);
 		vcpu_args_set(run.vcpus[v], 1, v);
+		run.stats[v] = vcpu_get_stats_fd(run.vcpus[v]);
 		if (code == l1_code)
 			nested_vcpu_alloc(run.vm, npt, &nested_vcpus[v]);
 		if (run.harvest == HARVEST_RING)
@@ -839,6 +840,8 @@ static void run_test(void)
 			    "page %lu is lost at the end", p);
 	pr_info("%lu rounds, %lu writes, %lu pages harvested, %lu looked at twice, none lost\n",
 		run.round, writes, run.harvested, run.suspects);
+	for (v = 0; v < run.nr_vcpus; v++)
+		close(run.stats[v]);
 	kvm_vm_free(run.vm);
 }
 
