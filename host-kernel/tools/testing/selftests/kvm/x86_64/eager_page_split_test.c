@@ -440,10 +440,11 @@ static void test_no_memory(void)
 	};
 	uint64_t failed;
 	struct rig rig;
-	int ret;
+	int fail, ret;
 
-	if (access(FAIL "probability", W_OK) ||
-	    !write_number(FAIL "task-filter", "Y")) {
+	/* Open all the while: to open it takes memory, too. */
+	fail = open("/proc/self/make-it-fail", O_WRONLY);
+	if (fail < 0 || !write_number(FAIL "task-filter", "Y")) {
 		print_skip("  no fault injection");
 		return;
 	}
@@ -457,9 +458,10 @@ static void test_no_memory(void)
 	write_number(FAIL "interval", "1");
 	write_number(FAIL "times", "-1");
 	write_number(FAIL "probability", "100");
-	write_number("/proc/self/make-it-fail", "1");
+	TEST_ASSERT(write(fail, "1", 1) == 1, "no task to fail");
 	ret = __vm_split_huge_pages(rig.vm, &args);
-	write_number("/proc/self/make-it-fail", "0");
+	TEST_ASSERT(write(fail, "0", 1) == 1, "everything fails from now on");
+	close(fail);
 	write_number(FAIL "probability", "0");
 	write_number(FAIL "task-filter", "N");
 	TEST_ASSERT(!ret || errno == ENOMEM, KVM_IOCTL_ERROR(SPLIT, ret));
