@@ -136,8 +136,8 @@ def cases(soak: bool) -> list[Case]:
 def again(case: Case, late: Result) -> Result:
     """Once more what took too long, in a boot of its own.
 
-    On a busy machine anything may; and an emulated CPU with tdp_mmu=0 was seen
-    to stand still, for a reason that is not known, in 2 of 150 races.
+    On a busy machine anything may; and a vCPU with tdp_mmu=0 was seen to stand
+    still, for a reason that is not known (docs/host-kernel.md).
     """
     print(f"{late.output}\n{case.test.command} took too long; once more")
     once_more = boot(case.kernel, case.mmu, (case.test,))
