@@ -258,16 +258,45 @@ static inline uint64_t shared_bitmap_harvest_some(struct shared_bitmap *s,
 	return shared_bitmap_harvest_bits(s, word, bits, bitmap);
 }
 
-/* sum points to that word of the summary. */
+/* All of a word of the summary, which sum points to. */
 static inline uint64_t shared_bitmap_harvest_word(struct shared_bitmap *s,
-						  volatile unsigned long *sum,
-						  uint64_t word,
+						  unsigned long *sum,
 						  unsigned long *bitmap)
 {
-	if (!*sum)
-		return 0;
-	return shared_bitmap_harvest_bits(s, word,
+	return shared_bitmap_harvest_bits(s, sum - s->summary,
 		__atomic_exchange_n(sum, 0, __ATOMIC_SEQ_CST), bitmap);
+}
+
+/* Whole words of the summary.  In a large slot most of them are 0. */
+static inline uint64_t shared_bitmap_harvest_words(struct shared_bitmap *s,
+						   unsigned long *sum,
+						   unsigned long *end,
+						   unsigned long *bitmap)
+{
+	unsigned long *fours = sum + (end - sum) / 4 * 4;
+	unsigned long a, b, c, d;
+	uint64_t count = 0;
+
+	for (; sum != fours; sum += 4) {
+		a = READ_ONCE(sum[0]);
+		b = READ_ONCE(sum[1]);
+		c = READ_ONCE(sum[2]);
+		d = READ_ONCE(sum[3]);
+		if (!(a | b | c | d))
+			continue;
+		if (a)
+			count += shared_bitmap_harvest_word(s, sum, bitmap);
+		if (b)
+			count += shared_bitmap_harvest_word(s, sum + 1, bitmap);
+		if (c)
+			count += shared_bitmap_harvest_word(s, sum + 2, bitmap);
+		if (d)
+			count += shared_bitmap_harvest_word(s, sum + 3, bitmap);
+	}
+	for (; sum != end; sum++)
+		if (READ_ONCE(*sum))
+			count += shared_bitmap_harvest_word(s, sum, bitmap);
+	return count;
 }
 
 /*
@@ -280,7 +309,6 @@ static inline uint64_t shared_bitmap_harvest(struct shared_bitmap *s,
 					     uint64_t first, uint64_t n,
 					     unsigned long *bitmap)
 {
-	volatile unsigned long *sum;
 	uint64_t from = first / KVM_DIRTY_SUMMARY_PAGES;
 	uint64_t to = DIV_ROUND_UP(min(first + n, s->npages),
 				   KVM_DIRTY_SUMMARY_PAGES);
@@ -293,20 +321,10 @@ static inline uint64_t shared_bitmap_harvest(struct shared_bitmap *s,
 		return shared_bitmap_harvest_some(s, word, head & tail, bitmap);
 
 	count += shared_bitmap_harvest_some(s, word++, head, bitmap);
-	sum = &s->summary[word];
-	/* In a large slot most words of the summary are 0. */
-	for (; word + 4 <= end; word += 4, sum += 4) {
-		if (!(sum[0] | sum[1] | sum[2] | sum[3]))
-			continue;
-		count += shared_bitmap_harvest_word(s, sum, word, bitmap);
-		count += shared_bitmap_harvest_word(s, sum + 1, word + 1, bitmap);
-		count += shared_bitmap_harvest_word(s, sum + 2, word + 2, bitmap);
-		count += shared_bitmap_harvest_word(s, sum + 3, word + 3, bitmap);
-	}
-	for (; word < end; word++, sum++)
-		count += shared_bitmap_harvest_word(s, sum, word, bitmap);
+	count += shared_bitmap_harvest_words(s, &s->summary[word],
+					     &s->summary[end], bitmap);
 	if (tail)
-		count += shared_bitmap_harvest_some(s, word, tail, bitmap);
+		count += shared_bitmap_harvest_some(s, end, tail, bitmap);
 	return count;
 }
 
