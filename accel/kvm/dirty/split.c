@@ -142,6 +142,7 @@ static uint64_t watch(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
 
         while (kvmd->stats.split_active &&
                g_cond_wait_until(&kvmd->split_wake, &kvmd->lock, until)) {
+            continue;
         }
         after = huge_pages(stats);
         if (after < before) {
