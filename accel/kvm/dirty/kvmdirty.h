@@ -147,7 +147,11 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
  */
 void kvmd_free(KvmDirty *kvmd);
 
-/* The mechanism in use (never KVMD_AUTO), and one sentence that says why. */
+/*
+ * The mechanism in use (never KVMD_AUTO), and one sentence that says why.  This
+ * and the next four may change with kvmd_switch(), and what they point to is
+ * then freed: not while another thread is in it.
+ */
 KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd);
 const char *kvmd_reason(const KvmDirty *kvmd);
 
@@ -219,7 +223,8 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
  * The same for all slots, for who wants to count pages and not to read them:
  * where re-arming would take write-protecting all memory, they are not
  * re-armed, and a page that goes on being written is not counted again by the
- * next probe.  They are when its slot or all slots are synced next.
+ * next probe.  They are when its slot or all slots are synced next: whoever
+ * takes pages to read them syncs first, and lets no probe in between.
  */
 int kvmd_probe(KvmDirty *kvmd);
 
