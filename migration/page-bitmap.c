@@ -1,0 +1,401 @@
+/*
+ * Bitmaps of guest pages that cost what is set in them, not what they span.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A group is in one of three states:
+ *
+ *   some full   its pages              its words
+ *    0    0     none is set            mean nothing
+ *    1    1     all are set            mean nothing
+ *    1    0     some, maybe all, are   one bit for each page
+ *
+ * Words that mean nothing were perhaps never written: they are not zeroed in
+ * advance, and the host gives no memory for what stays untouched.  Past the
+ * last page the words of the last group have zeros.
+ */
+
+#include "qemu/osdep.h"
+#include "exec/page-bitmap.h"
+
+struct PageBitmap {
+    unsigned long pages;
+    unsigned long *words;
+    unsigned long *some;
+    unsigned long *full;
+};
+
+/* The part of a range of pages that lies in one group. */
+typedef struct Part {
+    unsigned long group;
+    unsigned long first;        /* in the group */
+    unsigned long pages;
+} Part;
+
+static Part part_at(unsigned long page, unsigned long end)
+{
+    unsigned long first = page % PAGE_GROUP;
+
+    return (Part) {
+        .group = page / PAGE_GROUP,
+        .first = first,
+        .pages = MIN(PAGE_GROUP - first, end - page),
+    };
+}
+
+static unsigned long groups_of(unsigned long pages)
+{
+    return DIV_ROUND_UP(pages, PAGE_GROUP);
+}
+
+static unsigned long *words_of(const PageBitmap *map, unsigned long group)
+{
+    return map->words + group * PAGE_GROUP_WORDS;
+}
+
+static bool is_empty(const PageBitmap *map, unsigned long group)
+{
+    return !test_bit(group, map->some);
+}
+
+static bool is_full(const PageBitmap *map, unsigned long group)
+{
+    return test_bit(group, map->full);
+}
+
+PageBitmap *page_bitmap_new(unsigned long pages)
+{
+    PageBitmap *map = g_new(PageBitmap, 1);
+    unsigned long groups = groups_of(pages);
+
+    map->pages = pages;
+    map->words = g_new(unsigned long, groups * PAGE_GROUP_WORDS);
+    map->some = bitmap_new(groups);
+    map->full = bitmap_new(groups);
+    return map;
+}
+
+void page_bitmap_free(PageBitmap *map)
+{
+    if (map) {
+        g_free(map->words);
+        g_free(map->some);
+        g_free(map->full);
+        g_free(map);
+    }
+}
+
+void page_bitmap_set_all(PageBitmap *map)
+{
+    bitmap_set(map->some, 0, groups_of(map->pages));
+    bitmap_set(map->full, 0, groups_of(map->pages));
+}
+
+void page_bitmap_clear_all(PageBitmap *map)
+{
+    bitmap_zero(map->some, groups_of(map->pages));
+    bitmap_zero(map->full, groups_of(map->pages));
+}
+
+/* Give the words of @group a meaning, before one of them changes. */
+static unsigned long *open_group(PageBitmap *map, unsigned long group)
+{
+    unsigned long *words = words_of(map, group);
+
+    if (is_empty(map, group)) {
+        bitmap_zero(words, PAGE_GROUP);
+        set_bit(group, map->some);
+    } else if (is_full(map, group)) {
+        bitmap_zero(words, PAGE_GROUP);
+        bitmap_set(words, 0, part_at(group * PAGE_GROUP, map->pages).pages);
+        clear_bit(group, map->full);
+    }
+    return words;
+}
+
+/* After bits of @group were cleared. */
+static void close_group(PageBitmap *map, unsigned long group)
+{
+    if (bitmap_empty(words_of(map, group), PAGE_GROUP)) {
+        clear_bit(group, map->some);
+    }
+}
+
+bool page_bitmap_test(const PageBitmap *map, unsigned long page)
+{
+    unsigned long group = page / PAGE_GROUP;
+
+    return !is_empty(map, group) &&
+           (is_full(map, group) ||
+            test_bit(page % PAGE_GROUP, words_of(map, group)));
+}
+
+bool page_bitmap_test_and_set(PageBitmap *map, unsigned long page)
+{
+    unsigned long group = page / PAGE_GROUP;
+
+    return is_full(map, group) ||
+           test_and_set_bit(page % PAGE_GROUP, open_group(map, group));
+}
+
+bool page_bitmap_test_and_clear(PageBitmap *map, unsigned long page)
+{
+    unsigned long group = page / PAGE_GROUP;
+    unsigned long *words;
+
+    if (is_empty(map, group)) {
+        return false;
+    }
+    words = open_group(map, group);
+    if (!test_and_clear_bit(page % PAGE_GROUP, words)) {
+        return false;
+    }
+    if (!words[BIT_WORD(page % PAGE_GROUP)]) {
+        close_group(map, group);
+    }
+    return true;
+}
+
+static unsigned long count_part(const PageBitmap *map, Part part)
+{
+    if (is_empty(map, part.group)) {
+        return 0;
+    }
+    if (is_full(map, part.group)) {
+        return part.pages;
+    }
+    return bitmap_count_one_with_offset(words_of(map, part.group),
+                                        part.first, part.pages);
+}
+
+static void clear_part(PageBitmap *map, Part part)
+{
+    if (is_empty(map, part.group)) {
+        return;
+    }
+    if (part.pages == PAGE_GROUP) {
+        clear_bit(part.group, map->some);
+        clear_bit(part.group, map->full);
+        return;
+    }
+    bitmap_clear(open_group(map, part.group), part.first, part.pages);
+    close_group(map, part.group);
+}
+
+unsigned long page_bitmap_count(const PageBitmap *map, unsigned long first,
+                                unsigned long pages)
+{
+    unsigned long end = first + pages;
+    unsigned long count = 0;
+
+    while ((first = page_bitmap_next(map, end, first)) < end) {
+        Part part = part_at(first, end);
+
+        count += count_part(map, part);
+        first += part.pages;
+    }
+    return count;
+}
+
+unsigned long page_bitmap_clear(PageBitmap *map, unsigned long first,
+                                unsigned long pages)
+{
+    unsigned long end = first + pages;
+    unsigned long count = 0;
+
+    while ((first = page_bitmap_next(map, end, first)) < end) {
+        Part part = part_at(first, end);
+
+        count += count_part(map, part);
+        clear_part(map, part);
+        first += part.pages;
+    }
+    return count;
+}
+
+/* Like page_bitmap_next(), within the group that @start is in. */
+static unsigned long next_in_group(const PageBitmap *map, unsigned long end,
+                                   unsigned long start)
+{
+    Part part = part_at(start, end);
+
+    if (is_empty(map, part.group)) {
+        return start + part.pages;
+    }
+    if (is_full(map, part.group)) {
+        return start;
+    }
+    return start - part.first +
+           find_next_bit(words_of(map, part.group),
+                         part.first + part.pages, part.first);
+}
+
+unsigned long page_bitmap_next(const PageBitmap *map, unsigned long end,
+                               unsigned long start)
+{
+    while (start < end) {
+        unsigned long group = start / PAGE_GROUP;
+        unsigned long page = next_in_group(map, end, start);
+
+        if (page < end && page / PAGE_GROUP == group) {
+            return page;
+        }
+        group = find_next_bit(map->some, groups_of(end), group + 1);
+        start = group * PAGE_GROUP;
+    }
+    return end;
+}
+
+static unsigned long next_zero_in_group(const PageBitmap *map,
+                                        unsigned long end, unsigned long start)
+{
+    Part part = part_at(start, end);
+
+    if (is_empty(map, part.group)) {
+        return start;
+    }
+    if (is_full(map, part.group)) {
+        return start + part.pages;
+    }
+    return start - part.first +
+           find_next_zero_bit(words_of(map, part.group),
+                              part.first + part.pages, part.first);
+}
+
+unsigned long page_bitmap_next_zero(const PageBitmap *map, unsigned long end,
+                                    unsigned long start)
+{
+    while (start < end) {
+        unsigned long group = start / PAGE_GROUP;
+        unsigned long page = next_zero_in_group(map, end, start);
+
+        if (page < end && page / PAGE_GROUP == group) {
+            return page;
+        }
+        group = find_next_zero_bit(map->full, groups_of(end), group + 1);
+        start = group * PAGE_GROUP;
+    }
+    return end;
+}
+
+void page_bitmap_assign_complement_le(PageBitmap *map,
+                                      const unsigned long *bits,
+                                      unsigned long pages)
+{
+    page_bitmap_clear(map, 0, pages);
+    for (unsigned long page = 0; page < pages; page += BITS_PER_LONG) {
+        unsigned long word = ~GULONG_FROM_LE(bits[BIT_WORD(page)]);
+
+        if (pages - page < BITS_PER_LONG) {
+            word &= BITMAP_LAST_WORD_MASK(pages);
+        }
+        if (word) {
+            open_group(map, page / PAGE_GROUP)
+                [BIT_WORD(page % PAGE_GROUP)] |= word;
+        }
+    }
+}
+
+/* Set the pages of one word.  Returns: how many of them were not set. */
+static unsigned long add_word(PageBitmap *map, unsigned long page,
+                              unsigned long bits)
+{
+    unsigned long group = page / PAGE_GROUP;
+    unsigned long *word, old;
+
+    if (is_full(map, group)) {
+        return 0;
+    }
+    word = open_group(map, group) + BIT_WORD(page % PAGE_GROUP);
+    old = *word;
+    *word |= bits;
+    return ctpopl(bits & ~old);
+}
+
+typedef struct Harvest {
+    PageBitmap *dest;
+    unsigned long *words;
+    unsigned long dest_first;
+    unsigned long first;
+    unsigned long end;
+} Harvest;
+
+/* Bits of others may be in the word that the range ends in. */
+static unsigned long take_word(const Harvest *harvest, unsigned long page)
+{
+    unsigned long *word = harvest->words + BIT_WORD(page);
+    unsigned long mask = ~0UL;
+
+    if (harvest->end - page < BITS_PER_LONG) {
+        mask = BITMAP_LAST_WORD_MASK(harvest->end);
+    }
+    if (!(qatomic_read(word) & mask)) {
+        return 0;
+    }
+    return qatomic_fetch_and(word, ~mask) & mask;
+}
+
+static unsigned long take_group(const Harvest *harvest, unsigned long group)
+{
+    unsigned long page = MAX(group * PAGE_GROUP, harvest->first);
+    unsigned long end = MIN((group + 1) * PAGE_GROUP, harvest->end);
+    unsigned long count = 0;
+
+    for (; page < end; page += BITS_PER_LONG) {
+        unsigned long bits = take_word(harvest, page);
+
+        if (bits) {
+            count += add_word(harvest->dest,
+                              page - harvest->first + harvest->dest_first,
+                              bits);
+        }
+    }
+    return count;
+}
+
+/* The bits of the word of @group that are for the groups [@first, @end). */
+static unsigned long group_mask(unsigned long group, unsigned long first,
+                                unsigned long end)
+{
+    unsigned long base = group - group % BITS_PER_LONG;
+    unsigned long from = MAX(first, base), to = MIN(end, base + BITS_PER_LONG);
+
+    return from < to ? MAKE_64BIT_MASK(from - base, to - from) : 0;
+}
+
+/*
+ * A group that is not wholly in the range has pages of others, who still need
+ * its bit in the summary.  There are two of them at most.
+ */
+unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
+                                  unsigned long *words,
+                                  unsigned long *summary,
+                                  unsigned long first, unsigned long pages)
+{
+    Harvest harvest = {
+        .dest = dest,
+        .words = words,
+        .dest_first = dest_first,
+        .first = first,
+        .end = first + pages,
+    };
+    unsigned long group = first / PAGE_GROUP;
+    unsigned long end = groups_of(first + pages);
+    unsigned long count = 0;
+
+    for (group -= group % BITS_PER_LONG; group < end; group += BITS_PER_LONG) {
+        unsigned long *word = summary + BIT_WORD(group);
+        unsigned long touched = group_mask(group, first / PAGE_GROUP, end);
+        unsigned long whole = group_mask(group, groups_of(first),
+                                         harvest.end / PAGE_GROUP);
+
+        if (!(qatomic_read(word) & touched)) {
+            continue;
+        }
+        touched &= qatomic_fetch_and(word, ~whole);
+        for (; touched; touched &= touched - 1) {
+            count += take_group(&harvest, group + ctzl(touched));
+        }
+    }
+    return count;
+}

@@ -1,0 +1,21 @@
+/*
+ * What page-bitmap.c needs of QEMU, so that it can be tested without.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#ifndef QEMU_OSDEP_H
+#define QEMU_OSDEP_H
+
+#include <glib.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BITS_PER_LONG (sizeof(unsigned long) * CHAR_BIT)
+#define DIV_ROUND_UP(n, d) (((n) + (d) - 1) / (d))
+#define ctzl __builtin_ctzl
+#define ctpopl __builtin_popcountl
+
+#endif
