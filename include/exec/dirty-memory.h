@@ -1,0 +1,71 @@
+/*
+ * The summary of ram_list.dirty_memory, so that a migration finds what was
+ * written without a look at all of it.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Each block of DIRTY_MEMORY_BLOCK_SIZE bits is followed by its summary, and
+ * lives and goes with it.  Only the pages of DIRTY_MEMORY_MIGRATION are marked
+ * there: displays take a part of their own, which is small.
+ */
+
+#ifndef EXEC_DIRTY_MEMORY_H
+#define EXEC_DIRTY_MEMORY_H
+
+#include "exec/cpu-common.h"
+#include "exec/page-bitmap.h"
+#include "exec/ramlist.h"
+
+struct RAMBlock;
+
+/*
+ * What new RAM is dirty for.  A migration begins with all pages, whether they
+ * were written or not: it needs no bits to know of those that came before it.
+ */
+#define DIRTY_CLIENTS_NEW_RAM \
+    ((1 << DIRTY_MEMORY_VGA) | (1 << DIRTY_MEMORY_CODE))
+
+/* dirty_memory_block_new: Returns: a block of ram_list.dirty_memory, clean. */
+static inline unsigned long *dirty_memory_block_new(void)
+{
+    return bitmap_new(DIRTY_MEMORY_BLOCK_SIZE +
+                      DIRTY_MEMORY_BLOCK_SIZE / PAGE_GROUP);
+}
+
+static inline unsigned long *dirty_memory_summary(unsigned long *block)
+{
+    return block + BIT_WORD(DIRTY_MEMORY_BLOCK_SIZE);
+}
+
+/*
+ * dirty_memory_mark:
+ * To be called after the bits of @pages pages (> 0), from @first on, were set
+ * in @block of DIRTY_MEMORY_MIGRATION.
+ */
+static inline void dirty_memory_mark(unsigned long *block,
+                                     unsigned long first, unsigned long pages)
+{
+    page_summary_mark_pages(dirty_memory_summary(block), first, pages);
+}
+
+/*
+ * cpu_physical_memory_sync_dirty_bitmap:
+ * Move what DIRTY_MEMORY_MIGRATION has of @rb to @rb->bmap.  Pages that were
+ * harvested but not re-armed are noted in @rb->clear_bmap, or re-armed if
+ * there is none.  Called with the BQL, in an RCU critical section, and with
+ * whatever guards @rb->bmap.
+ * Returns: how many pages were not in @rb->bmap before.
+ */
+uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
+                                               ram_addr_t start,
+                                               ram_addr_t length);
+
+/*
+ * cpu_physical_memory_dirty_bits_cleared:
+ * Bits of @length bytes from @start on, in one RAMBlock, were taken: see to it
+ * that TCG sets them with the next write.
+ */
+void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
+                                            ram_addr_t length);
+
+#endif

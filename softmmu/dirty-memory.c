@@ -1,0 +1,53 @@
+/*
+ * From ram_list.dirty_memory to the migration's bitmaps.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "qemu/osdep.h"
+#include "cpu.h"
+#include "exec/memory.h"
+#include "exec/ram_addr.h"
+
+static uint64_t harvest(RAMBlock *rb, unsigned long first, unsigned long pages)
+{
+    unsigned long **blocks =
+        qatomic_rcu_read(&ram_list.dirty_memory[DIRTY_MEMORY_MIGRATION])
+            ->blocks;
+    unsigned long base = rb->offset >> TARGET_PAGE_BITS;
+    unsigned long end = first + pages;
+    uint64_t count = 0;
+
+    while (first < end) {
+        unsigned long *block =
+            blocks[(base + first) / DIRTY_MEMORY_BLOCK_SIZE];
+        unsigned long offset = (base + first) % DIRTY_MEMORY_BLOCK_SIZE;
+        unsigned long n = MIN(end - first, DIRTY_MEMORY_BLOCK_SIZE - offset);
+
+        count += page_bitmap_harvest(rb->bmap, first, block,
+                                     dirty_memory_summary(block), offset, n);
+        first += n;
+    }
+    return count;
+}
+
+/*
+ * A RAMBlock begins at a word of the bitmaps (find_ram_offset()).  For TCG
+ * pages count that were in rb->bmap already: they too are sent later, and may
+ * be written after that.
+ */
+uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
+                                               ram_addr_t length)
+{
+    unsigned long first = start >> TARGET_PAGE_BITS;
+    unsigned long pages = length >> TARGET_PAGE_BITS;
+    uint64_t count = harvest(rb, first, pages);
+
+    cpu_physical_memory_dirty_bits_cleared(rb->offset + start, length);
+    if (rb->clear_bmap) {
+        clear_bmap_set(rb, first, pages);
+    } else {
+        memory_region_clear_dirty_bitmap(rb->mr, start, length);
+    }
+    return count;
+}
