@@ -385,13 +385,13 @@ unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
 
     for (group -= group % BITS_PER_LONG; group < end; group += BITS_PER_LONG) {
         unsigned long *word = summary + BIT_WORD(group);
-        unsigned long touched = group_mask(group, first / PAGE_GROUP, end);
-        unsigned long whole = group_mask(group, groups_of(first),
-                                         harvest.end / PAGE_GROUP);
+        unsigned long touched, whole;
 
-        if (!(qatomic_read(word) & touched)) {
+        if (!qatomic_read(word)) {
             continue;
         }
+        touched = group_mask(group, first / PAGE_GROUP, end);
+        whole = group_mask(group, groups_of(first), harvest.end / PAGE_GROUP);
         touched &= qatomic_fetch_and(word, ~whole);
         for (; touched; touched &= touched - 1) {
             count += take_group(&harvest, group + ctzl(touched));

@@ -240,6 +240,10 @@ static void step_harvest(Model *m)
     unsigned long first = any(2 * PAGE_GROUP / BITS_PER_LONG) * BITS_PER_LONG;
     unsigned long pages = any(m->pages - dest + 1), n = 0;
 
+    if (any(2)) {
+        dest = 0;
+        pages = m->pages;
+    }
     for (unsigned long i = any(2000); i; i--) {
         unsigned long page = any(total);
 
