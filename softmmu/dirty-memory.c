@@ -41,8 +41,12 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
 {
     unsigned long first = start >> TARGET_PAGE_BITS;
     unsigned long pages = length >> TARGET_PAGE_BITS;
-    uint64_t count = harvest(rb, first, pages);
+    uint64_t count;
 
+    if (!pages) {
+        return 0;
+    }
+    count = harvest(rb, first, pages);
     cpu_physical_memory_dirty_bits_cleared(rb->offset + start, length);
     if (rb->clear_bmap) {
         clear_bmap_set(rb, first, pages);

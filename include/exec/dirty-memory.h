@@ -5,8 +5,11 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * Each block of DIRTY_MEMORY_BLOCK_SIZE bits is followed by its summary, and
- * lives and goes with it.  Only the pages of DIRTY_MEMORY_MIGRATION are marked
- * there: displays take a part of their own, which is small.
+ * they come and go as one.  Only the summary of DIRTY_MEMORY_MIGRATION is
+ * complete: who takes pages of another client looks at a small part of it.
+ *
+ * Who clears bits need not clear the summary; cpu_physical_memory_sync_dirty_
+ * bitmap() is the only one that does, under the BQL.
  */
 
 #ifndef EXEC_DIRTY_MEMORY_H
