@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The migration loop's bitmaps, where their sizes and users are unusual."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from pathlib import Path
+
+import pytest
+
+from .cases import (HELD, assert_identical, each_mechanism, log_and_ring,
+                    migrate_identical)
+from .compare import HIGH_START, differing_in
+from .conftest import installed
+from .guest import MIB, PAGE, RANDOM, SEQUENTIAL, Writer
+from .migrate import (
+    MigrationError, Options, finish, info, migrate, start, wait, wait_rounds)
+from .qmp import QMPError
+from .vm import LOG, VM, Config, Mechanism, Qemu, pair
+
+KIB = 1 << 10
+
+# The last group of 512 pages has 26 of them, and the last word of 64 too.
+ODD = 128 * MIB + 104 * KIB
+
+# Nothing of it is plugged, so that none of it may be sent.
+UNPLUGGED_GIB = 4
+
+
+def assert_one_moment(vm: VM) -> None:
+    """Fail unless the memory of VM is that of one moment.
+
+    Its one vCPU writes page after page, with the number of the pass.
+    """
+    writer = vm.config.writer
+    memory = vm.read_memory(writer.base, writer.mib * MIB)
+    passes = [struct.unpack_from("<I", memory, at)[0]
+              for at in range(0, len(memory), PAGE)]
+    assert passes[0] > 1
+    border = passes.index(passes[0] - 1) if passes[-1] != passes[0] else None
+    assert set(passes[:border]) == {passes[0]}
+    if border is not None:
+        assert set(passes[border:]) == {passes[0] - 1}
+
+
+@each_mechanism
+def test_odd_size(ours: Qemu, mechanism: Mechanism) -> None:
+    """The last pages arrive where memory ends within a group and a word."""
+    writer = Writer(base=ODD - 64 * MIB, cpus=2, pattern=RANDOM)
+    config = Config(ours, ours.accel(mechanism), writer=writer,
+                    extra=("-m", f"{ODD // KIB}K"))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate(src, dst, HELD)
+        assert_identical(src, dst)
+        assert not differing_in(src, dst, HIGH_START, ODD - HIGH_START)
+
+
+def test_tcg() -> None:
+    """Nor does a guest lose pages whose writes TCG has to notice."""
+    config = Config(installed("ours"), "tcg,thread=multi",
+                    writer=Writer(cpus=2, mib=16, pattern=RANDOM))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst)
+
+
+@log_and_ring
+def test_memory_comes_meanwhile(ours: Qemu, mechanism: Mechanism) -> None:
+    """Memory that is made while the guest migrates does not disturb it."""
+    config = Config(ours, ours.accel(mechanism), writer=Writer(cpus=2),
+                    extra=("-m", "128M,slots=2,maxmem=16G"))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+
+        def plug() -> None:
+            src.qmp("object-add", qom_type="memory-backend-ram", id="more",
+                    size=9 << 30, reserve=False)
+            with pytest.raises(QMPError, match="migrat"):
+                src.qmp("device_add", driver="pc-dimm", id="dimm",
+                        memdev="more")
+
+        migrate_identical(src, dst, held=plug)
+
+
+@log_and_ring
+def test_unplugged_memory_is_not_sent(ours: Qemu,
+                                      mechanism: Mechanism) -> None:
+    """virtio-mem's discards are respected, whole groups of them."""
+    config = Config(
+        ours, ours.accel(mechanism), writer=Writer(cpus=2),
+        extra=("-m", "128M,maxmem=16G", "-object",
+               f"memory-backend-ram,id=vmem,reserve=off,"
+               f"size={UNPLUGGED_GIB}G",
+               "-device", "virtio-mem-pci,memdev=vmem,requested-size=0"))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        start(src, dst, HELD)
+        wait_rounds(src, dst, 2, HELD)
+        state = wait(src, dst, HELD.timeout, "begin a second round",
+                     lambda state: int(state["ram"]["dirty-sync-count"]) >= 2)
+        ram = state["ram"]
+        assert ram["duplicate"] + ram["normal"] < UNPLUGGED_GIB << 18
+        src.qmp("migrate-set-parameters", downtime_limit=2000,
+                max_bandwidth=16 << 30)
+        finish(src, dst, HELD)
+        assert_identical(src, dst)
+
+
+@each_mechanism
+def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
+    """The source gives up what was sent, and only that."""
+    config = Config(ours, ours.accel(mechanism),
+                    writer=Writer(pattern=SEQUENTIAL))
+    options = dataclasses.replace(HELD, postcopy=True,
+                                  capabilities=("release-ram",))
+    with pair(config) as (src, dst):
+        src.wait_writing(passes=2)
+        start(src, dst, options)
+        wait_rounds(src, dst, 3, options)
+        finish(src, dst, options)
+        assert_one_moment(dst)
+
+
+@pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
+def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
+    """A snapshot of a guest that goes on writing is of one moment."""
+    size = ODD if odd else 128 * MIB
+    config = Config(ours, ours.accel(LOG),
+                    writer=Writer(base=size - 64 * MIB, pattern=SEQUENTIAL),
+                    extra=("-m", f"{size // KIB}K"))
+    image = tmp_path / "image"
+    with VM("src", config) as src:
+        src.wait_writing(passes=2)
+        try:
+            src.qmp("migrate-set-capabilities", capabilities=[
+                {"capability": "background-snapshot", "state": True}])
+        except QMPError as error:
+            pytest.skip(str(error))
+        src.qmp("migrate-set-parameters", max_bandwidth=16 << 30)
+        src.qmp("migrate", uri=f"exec:cat > {image}")
+        try:
+            wait(src, None, 60.0, "complete",
+                 lambda state: state.get("status") == "completed")
+        except MigrationError as error:
+            pytest.skip(str(error))
+    with VM("dst", config, incoming=True) as dst:
+        dst.qmp("migrate-incoming", uri=f"exec:cat {image}")
+        wait(dst, dst, 60.0, "arrive",
+             lambda state: state.get("status") == "completed")
+        assert info(dst)["status"] == "completed"
+        assert_one_moment(dst)
+
+
+def test_xbzrle_odd(ours: Qemu) -> None:
+    """Compressed against the cache, up to the last page."""
+    writer = Writer(base=ODD - 64 * MIB, cpus=2, pattern=RANDOM)
+    config = Config(ours, ours.accel(Mechanism(4096)), writer=writer,
+                    extra=("-m", f"{ODD // KIB}K"))
+    options = dataclasses.replace(HELD, capabilities=("xbzrle",), multifd=0)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate(src, dst, options)
+        assert not differing_in(src, dst, HIGH_START, ODD - HIGH_START)
+
+
+def test_multifd_odd(ours: Qemu) -> None:
+    """Sent on four channels, up to the last page."""
+    writer = Writer(base=ODD - 64 * MIB, cpus=2, pattern=RANDOM)
+    config = Config(ours, ours.accel(Mechanism(4096)), writer=writer,
+                    extra=("-m", f"{ODD // KIB}K"))
+    options: Options = dataclasses.replace(HELD, multifd=4, transport="tcp")
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate(src, dst, options)
+        assert not differing_in(src, dst, HIGH_START, ODD - HIGH_START)

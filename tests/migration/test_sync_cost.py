@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A sync costs what was written, and not what the guest has."""
+
+from __future__ import annotations
+
+from .sync_cost import Costs, config, median, parse, set_up
+from .vm import VM, Qemu
+
+LARGE_GIB = 256
+
+# Many times what it takes, and a fraction of what it takes to look at all
+# memory in bits: a busy machine must not fail this.
+IDLE_US = 500
+
+TRACE = """\
+7@100.000000:global_dirty_changed bitmask 0x1
+7@100.250000:migration_bitmap_sync_start
+7@100.250100:kvm_dirty_sync_end BQL held for 90000 ns, vCPUs kicked for 0 ns
+7@100.250150:migration_bitmap_sync_end dirty_pages 0
+7@100.300000:migration_bitmap_sync_start
+7@100.300040:migration_bitmap_sync_end dirty_pages 30
+7@101.300000:migration_bitmap_sync_start
+7@101.300050:migration_bitmap_sync_end dirty_pages 70
+7@101.400000:migration_bitmap_sync_start
+7@101.400050:migration_bitmap_sync_end dirty_pages 5
+"""
+
+
+def test_parse() -> None:
+    """Times and pages are those of each sync."""
+    found = parse(TRACE)
+    assert [round(sync.total) for sync in found] == [150, 40, 50, 50]
+    assert [sync.pages for sync in found] == [0, 30, 40, 5]
+    assert [sync.held for sync in found] == [90, 0, 0, 0]
+    assert [round(sync.log) for sync in found] == [250000, 0, 0, 0]
+
+
+def test_idle(ours: Qemu) -> None:
+    """A large guest that writes nothing is synced in next to no time."""
+    costs = Costs(ours.name, LARGE_GIB)
+    with VM("src", config(ours, LARGE_GIB)) as vm:
+        vm.wait_writing()
+        set_up(vm, costs)
+    assert median([sync.total for sync in costs.idle]) < IDLE_US
