@@ -363,39 +363,54 @@ static unsigned long group_mask(unsigned long group, unsigned long first,
     return from < to ? MAKE_64BIT_MASK(from - base, to - from) : 0;
 }
 
-/*
- * A group that is not wholly in the range has pages of others, who still need
- * its bit in the summary.  There are two of them at most.
- */
-unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
-                                  unsigned long *words,
-                                  unsigned long *summary,
-                                  unsigned long first, unsigned long pages)
+static unsigned long harvest_groups(const Harvest *harvest,
+                                    unsigned long *summary)
 {
-    Harvest harvest = {
-        .dest = dest,
-        .words = words,
-        .dest_first = dest_first,
-        .first = first,
-        .end = first + pages,
-    };
-    unsigned long group = first / PAGE_GROUP;
-    unsigned long end = groups_of(first + pages);
+    unsigned long first = harvest->first / PAGE_GROUP;
+    unsigned long end = groups_of(harvest->end);
+    unsigned long group = first - first % BITS_PER_LONG;
     unsigned long count = 0;
 
-    for (group -= group % BITS_PER_LONG; group < end; group += BITS_PER_LONG) {
+    for (; group < end; group += BITS_PER_LONG) {
         unsigned long *word = summary + BIT_WORD(group);
         unsigned long touched, whole;
 
         if (!qatomic_read(word)) {
             continue;
         }
-        touched = group_mask(group, first / PAGE_GROUP, end);
-        whole = group_mask(group, groups_of(first), harvest.end / PAGE_GROUP);
+        touched = group_mask(group, first, end);
+        whole = group_mask(group, groups_of(harvest->first),
+                           harvest->end / PAGE_GROUP);
         touched &= qatomic_fetch_and(word, ~whole);
         for (; touched; touched &= touched - 1) {
-            count += take_group(&harvest, group + ctzl(touched));
+            count += take_group(harvest, group + ctzl(touched));
         }
     }
     return count;
+}
+
+/*
+ * A group or a block that is not wholly in the range has pages of others, who
+ * still need its bit.
+ */
+unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
+                                  unsigned long *block, unsigned long size,
+                                  unsigned long first, unsigned long pages)
+{
+    unsigned long *any = page_block_any(block, size);
+    Harvest harvest = {
+        .dest = dest,
+        .words = block,
+        .dest_first = dest_first,
+        .first = first,
+        .end = first + pages,
+    };
+
+    if (!qatomic_read(any)) {
+        return 0;
+    }
+    if (pages == size) {
+        qatomic_fetch_and(any, 0UL);
+    }
+    return harvest_groups(&harvest, page_block_summary(block, size));
 }

@@ -25,7 +25,7 @@ static uint64_t harvest(RAMBlock *rb, unsigned long first, unsigned long pages)
         unsigned long n = MIN(end - first, DIRTY_MEMORY_BLOCK_SIZE - offset);
 
         count += page_bitmap_harvest(rb->bmap, first, block,
-                                     dirty_memory_summary(block), offset, n);
+                                     DIRTY_MEMORY_BLOCK_SIZE, offset, n);
         first += n;
     }
     return count;

@@ -4,9 +4,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Each block of DIRTY_MEMORY_BLOCK_SIZE bits is followed by its summary, and
- * they come and go as one.  Only the summary of DIRTY_MEMORY_MIGRATION is
- * complete: who takes pages of another client looks at a small part of it.
+ * Each of its blocks is a page block, whose summary comes and goes with it.
+ * Only the summary of DIRTY_MEMORY_MIGRATION is complete: who takes pages of
+ * another client looks at a small part of it.
  *
  * Who clears bits need not clear the summary; cpu_physical_memory_sync_dirty_
  * bitmap() is the only one that does, under the BQL.
@@ -31,13 +31,7 @@ struct RAMBlock;
 /* dirty_memory_block_new: Returns: a block of ram_list.dirty_memory, clean. */
 static inline unsigned long *dirty_memory_block_new(void)
 {
-    return bitmap_new(DIRTY_MEMORY_BLOCK_SIZE +
-                      DIRTY_MEMORY_BLOCK_SIZE / PAGE_GROUP);
-}
-
-static inline unsigned long *dirty_memory_summary(unsigned long *block)
-{
-    return block + BIT_WORD(DIRTY_MEMORY_BLOCK_SIZE);
+    return page_block_new(DIRTY_MEMORY_BLOCK_SIZE);
 }
 
 /*
@@ -48,7 +42,7 @@ static inline unsigned long *dirty_memory_summary(unsigned long *block)
 static inline void dirty_memory_mark(unsigned long *block,
                                      unsigned long first, unsigned long pages)
 {
-    page_summary_mark_pages(dirty_memory_summary(block), first, pages);
+    page_block_mark(block, DIRTY_MEMORY_BLOCK_SIZE, first, pages);
 }
 
 /*

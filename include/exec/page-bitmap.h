@@ -5,13 +5,13 @@
  *
  * Pages are taken in groups of PAGE_GROUP, whose words are one cache line.
  * A second level, the summary, has a bit for each group: 1 TiB of guest has
- * 32 MiB of words and 64 KiB of summary, and only the summary is ever
- * searched.  There are two users, and a function between them:
+ * 32 MiB of words and 64 KiB of summary.  There are two kinds of bitmap, and a
+ * function between them:
  *
- *  - PageSummary is the second level alone, for a bitmap that many threads
- *    set bits of while one takes them: ram_list.dirty_memory;
- *  - PageBitmap is a bitmap for one thread at a time: RAMBlock.bmap;
- *  - page_bitmap_harvest() takes bits from the first into the second.
+ *  - a page block is for many threads that set bits while one takes them:
+ *    ram_list.dirty_memory has them;
+ *  - a PageBitmap is for one thread at a time: RAMBlock.bmap;
+ *  - page_bitmap_harvest() takes bits out of the first into the second.
  */
 
 #ifndef EXEC_PAGE_BITMAP_H
@@ -25,51 +25,79 @@
 #define PAGE_GROUP_WORDS (PAGE_GROUP / BITS_PER_LONG)
 
 /*
- * page_summary_mark:
- * Tell those who take that group @group has a bit.  To be called after the
- * bit was set.
- *
- * This is all of the memory ordering.  Who sets does
- *
- *     set the bit of the page         and then, unless it is set,
- *     set the bit of the group
- *
- * and who takes does
- *
- *     clear the bit of the group      and then
- *     take the bits of the pages
- *
- * all of it sequentially consistent, as qatomic_or(), bitmap_set_atomic(),
- * qatomic_xchg() and qatomic_fetch_and() are, and as the look at the group's
- * bit here has to be.  So if the setter finds the group's bit still set, the
- * taker has yet to clear it, and looks at the pages after that: it finds the
- * page.  Otherwise the setter sets the group's bit, and the next who takes
- * finds the page.  Either way no page is lost; a group's bit may stay behind
- * that has no page, which costs a look.
- *
- * It is the protocol of the dirty bitmap that KVM shares with userspace.
+ * A page block is an array: the words of its pages, whose number @size is a
+ * multiple of PAGE_GROUP; the summary, a bit for each group; and one bit more
+ * for all of the block, so that a clean one costs a single look.
  */
-static inline void page_summary_mark(unsigned long *summary,
-                                     unsigned long group)
+static inline unsigned long *page_block_summary(unsigned long *block,
+                                                unsigned long size)
 {
-    unsigned long *word = summary + BIT_WORD(group);
-    unsigned long mask = BIT_MASK(group);
+    return block + BIT_WORD(size);
+}
 
-    if (!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & mask)) {
-        qatomic_or(word, mask);
+static inline unsigned long *page_block_any(unsigned long *block,
+                                            unsigned long size)
+{
+    return page_block_summary(block, size) + BITS_TO_LONGS(size / PAGE_GROUP);
+}
+
+/* page_block_new: Returns: a block with no page set, to be freed by g_free. */
+static inline unsigned long *page_block_new(unsigned long size)
+{
+    return bitmap_new(size +
+                      BITS_TO_LONGS(size / PAGE_GROUP) * BITS_PER_LONG + 1);
+}
+
+static inline void page_block_set_unless_set(unsigned long *map,
+                                             unsigned long bit)
+{
+    unsigned long *word = map + BIT_WORD(bit);
+
+    if (!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & BIT_MASK(bit))) {
+        qatomic_or(word, BIT_MASK(bit));
     }
 }
 
-/* page_summary_mark_pages: The same for all groups of some @pages (> 0). */
-static inline void page_summary_mark_pages(unsigned long *summary,
-                                           unsigned long first,
-                                           unsigned long pages)
+/*
+ * page_block_mark:
+ * Tell those who take that @pages pages (> 0) of @block, from @first on, are
+ * set.  To be called after their bits were set.
+ *
+ * This is all of the memory ordering.  Who sets does
+ *
+ *     set the bit of the page         then, unless it is set,
+ *     set the bit of the group        then, unless it is set,
+ *     set the bit of the block
+ *
+ * and who takes does
+ *
+ *     clear the bit of the block      then
+ *     clear the bits of the groups    then
+ *     take the bits of the pages
+ *
+ * all of it sequentially consistent, as qatomic_or(), bitmap_set_atomic() and
+ * qatomic_fetch_and() are, and as the looks of the setter have to be.  So if
+ * the setter finds an upper bit still set, the taker has yet to clear it, and
+ * looks at the lower ones after that: it finds them.  Otherwise the setter
+ * sets the upper bit, and the next who takes finds it.  Either way no page is
+ * lost once the setter is done; an upper bit may stay behind that has nothing
+ * below, which costs a look.
+ *
+ * The setter looks at the bit of the block even if that of the group is set:
+ * who set that one may not have come to the next.
+ *
+ * Two of the levels are the dirty bitmap that KVM shares with userspace.
+ */
+static inline void page_block_mark(unsigned long *block, unsigned long size,
+                                   unsigned long first, unsigned long pages)
 {
+    unsigned long *summary = page_block_summary(block, size);
     unsigned long last = (first + pages - 1) / PAGE_GROUP;
 
     for (unsigned long group = first / PAGE_GROUP; group <= last; group++) {
-        page_summary_mark(summary, group);
+        page_block_set_unless_set(summary, group);
     }
+    page_block_set_unless_set(page_block_any(block, size), 0);
 }
 
 /*
@@ -137,15 +165,14 @@ void page_bitmap_assign_complement_le(PageBitmap *map,
 
 /*
  * page_bitmap_harvest:
- * Take the bits of @pages pages from @first on out of @words, whose groups are
- * marked in @summary, and set those pages in @dest, from @dest_first on.  Both
- * begin at a word's first bit.  Bits of @words may be set meanwhile, as
- * page_summary_mark() says, but only one may take them.
+ * Take the bits of @pages pages from @first on out of @block, which has @size
+ * pages, and set those pages in @dest, from @dest_first on.  Both begin at a
+ * word's first bit.  Bits of @block may be set meanwhile, if page_block_mark()
+ * follows, but only one may take them.
  * Returns: how many pages of @dest were not set before.
  */
 unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
-                                  unsigned long *words,
-                                  unsigned long *summary,
+                                  unsigned long *block, unsigned long size,
                                   unsigned long first, unsigned long pages);
 
 #endif

@@ -13,9 +13,8 @@ Left out, since no test of what is in a bitmap can tell them:
   stays behind that has no page, which costs a look.
 - add_word() that does not know full groups: it writes their words in vain.
 - page_bitmap_next() that stops before the last group: it does not end.
-- The order of the accesses in page_summary_mark(): who sets the bit of the
-  page is its caller.  What happens between any two accesses is tested, and
-  ThreadSanitizer looks at the accesses.
+- page_block_mark() that comes before the bit of the page: it is the caller
+  who sets that.
 """
 
 from __future__ import annotations
@@ -53,22 +52,91 @@ class Mutant:
 
 SUMMARY = (
     Mutant(
-        "summary: a group is not marked",
+        "mark: no bit is set",
         HEADER,
-        "        qatomic_or(word, mask);\n",
+        "        qatomic_or(word, BIT_MASK(bit));\n",
         "",
     ),
     Mutant(
-        "summary: one group of a range is marked",
+        "mark: any bit that is set will do",
+        HEADER,
+        "__ATOMIC_SEQ_CST) & BIT_MASK(bit))) {\n",
+        "__ATOMIC_SEQ_CST))) {\n",
+    ),
+    Mutant(
+        "mark: the last group of a range is left",
         HEADER,
         "group <= last; group++",
         "group < last; group++",
     ),
     Mutant(
-        "summary: any group that is marked will do",
+        "mark: the block is not",
         HEADER,
-        "    if (!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & mask)) {\n",
-        "    if (!__atomic_load_n(word, __ATOMIC_SEQ_CST)) {\n",
+        "    page_block_set_unless_set(page_block_any(block, size), 0);\n",
+        "",
+    ),
+    Mutant(
+        "mark: the block is first",
+        HEADER,
+        """\
+    for (unsigned long group = first / PAGE_GROUP; group <= last; group++) {
+        page_block_set_unless_set(summary, group);
+    }
+    page_block_set_unless_set(page_block_any(block, size), 0);
+""",
+        """\
+    page_block_set_unless_set(page_block_any(block, size), 0);
+    for (unsigned long group = first / PAGE_GROUP; group <= last; group++) {
+        page_block_set_unless_set(summary, group);
+    }
+""",
+    ),
+    Mutant(
+        "mark: the block is not if the group is",
+        HEADER,
+        """\
+        page_block_set_unless_set(summary, group);
+    }
+    page_block_set_unless_set(page_block_any(block, size), 0);
+""",
+        """\
+        if (test_bit(group, summary)) {
+            continue;
+        }
+        page_block_set_unless_set(summary, group);
+        page_block_set_unless_set(page_block_any(block, size), 0);
+    }
+""",
+    ),
+    Mutant(
+        "harvest: the block's bit is cleared after the groups'",
+        SOURCE,
+        """\
+    if (pages == size) {
+        qatomic_fetch_and(any, 0UL);
+    }
+    return harvest_groups(&harvest, page_block_summary(block, size));
+""",
+        """\
+    pages = pages == size;
+    size = harvest_groups(&harvest, page_block_summary(block, size));
+    if (pages) {
+        qatomic_fetch_and(any, 0UL);
+    }
+    return size;
+""",
+    ),
+    Mutant(
+        "harvest: the block's bit is cleared for all",
+        SOURCE,
+        "    if (pages == size) {\n",
+        "    if (true) {\n",
+    ),
+    Mutant(
+        "harvest: the block's bit stays",
+        SOURCE,
+        "    if (pages == size) {\n",
+        "    if (false) {\n",
     ),
     Mutant(
         "harvest: the summary is cleared after the words are taken",
@@ -76,13 +144,13 @@ SUMMARY = (
         """\
         touched &= qatomic_fetch_and(word, ~whole);
         for (; touched; touched &= touched - 1) {
-            count += take_group(&harvest, group + ctzl(touched));
+            count += take_group(harvest, group + ctzl(touched));
         }
 """,
         """\
         touched &= qatomic_read(word);
         for (; touched; touched &= touched - 1) {
-            count += take_group(&harvest, group + ctzl(touched));
+            count += take_group(harvest, group + ctzl(touched));
         }
         qatomic_fetch_and(word, ~whole);
 """,
@@ -115,10 +183,8 @@ SUMMARY = (
     Mutant(
         "harvest: the last group is left",
         SOURCE,
-        "    unsigned long end = groups_of(first + pages);\n"
-        "    unsigned long count",
-        "    unsigned long end = (first + pages) / PAGE_GROUP;\n"
-        "    unsigned long count",
+        "    unsigned long end = groups_of(harvest->end);\n",
+        "    unsigned long end = harvest->end / PAGE_GROUP;\n",
     ),
     Mutant(
         "harvest: one word of the summary is all",

@@ -12,15 +12,13 @@
 #include "exec/page-bitmap.h"
 
 #define PAGES (3 * PAGE_GROUP + 70)
-#define GROUPS DIV_ROUND_UP(PAGES, PAGE_GROUP)
+#define SIZE (4 * PAGE_GROUP)
 #define SETTERS 3
 #define WRITES 400000
 
 void (*atomic_step)(void);
 
-static unsigned long words[PAGES / PAGE_GROUP * PAGE_GROUP_WORDS +
-                           PAGE_GROUP_WORDS];
-static unsigned long summary[DIV_ROUND_UP(GROUPS, BITS_PER_LONG)];
+static unsigned long *block;
 static unsigned contents[PAGES];
 static unsigned copies[PAGES];
 static unsigned running;
@@ -33,21 +31,25 @@ static void *setter(void *seed)
         unsigned long page = g_rand_int_range(rand, 0, PAGES);
 
         __atomic_add_fetch(&contents[page], 1, __ATOMIC_RELAXED);
-        qatomic_or(&words[BIT_WORD(page)], BIT_MASK(page));
-        page_summary_mark(summary, page / PAGE_GROUP);
+        qatomic_or(&block[BIT_WORD(page)], BIT_MASK(page));
+        page_block_mark(block, SIZE, page, 1);
     }
     g_rand_free(rand);
     __atomic_sub_fetch(&running, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
-/* Each RAMBlock has a range of its own; two of them share a group. */
-static void harvest(PageBitmap *dest)
+/* The whole block, or the ranges of two RAMBlocks that share a group. */
+static void harvest(PageBitmap *dest, bool parts)
 {
     const unsigned long border = PAGE_GROUP + 128;
 
-    page_bitmap_harvest(dest, 0, words, summary, 0, border);
-    page_bitmap_harvest(dest, border, words, summary, border, PAGES - border);
+    if (parts) {
+        page_bitmap_harvest(dest, 0, block, SIZE, 0, border);
+        page_bitmap_harvest(dest, border, block, SIZE, border, SIZE - border);
+    } else {
+        page_bitmap_harvest(dest, 0, block, SIZE, 0, SIZE);
+    }
 }
 
 static void copy(PageBitmap *dest)
@@ -60,31 +62,44 @@ static void copy(PageBitmap *dest)
     }
 }
 
-static void test_stress(void)
+static void stress(bool parts)
 {
-    PageBitmap *dest = page_bitmap_new(PAGES);
+    PageBitmap *dest = page_bitmap_new(SIZE);
     GThread *threads[SETTERS];
 
+    block = page_block_new(SIZE);
     running = SETTERS;
     for (unsigned i = 0; i < SETTERS; i++) {
         threads[i] = g_thread_new("setter", setter, GUINT_TO_POINTER(i + 1));
     }
     while (__atomic_load_n(&running, __ATOMIC_ACQUIRE)) {
-        harvest(dest);
+        harvest(dest, parts);
         copy(dest);
     }
     for (unsigned i = 0; i < SETTERS; i++) {
         g_thread_join(threads[i]);
     }
-    harvest(dest);
+    harvest(dest, parts);
     copy(dest);
     g_assert_cmpmem(copies, sizeof(copies), contents, sizeof(contents));
     page_bitmap_free(dest);
+    g_free(block);
+}
+
+static void test_whole(void)
+{
+    stress(false);
+}
+
+static void test_parts(void)
+{
+    stress(true);
 }
 
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/bitmap_stress/stress", test_stress);
+    g_test_add_func("/bitmap_stress/whole", test_whole);
+    g_test_add_func("/bitmap_stress/parts", test_parts);
     return g_test_run();
 }

@@ -229,45 +229,56 @@ static void step_assign(Model *m)
     g_free(bits);
 }
 
+static void block_set(unsigned long *block, unsigned long size,
+                      unsigned long page)
+{
+    set_bit(page, block);
+    page_block_mark(block, size, page, 1);
+}
+
+/* A set page whose group or block is not marked would never be found. */
+static void block_check(unsigned long *block, unsigned long size)
+{
+    for (unsigned long page = 0; page < size; page++) {
+        if (test_bit(page, block)) {
+            g_assert_true(test_bit(page / PAGE_GROUP,
+                                   page_block_summary(block, size)));
+            g_assert_true(test_bit(0, page_block_any(block, size)));
+        }
+    }
+}
+
 /* A harvest of a part that begins at a word, out of what others use too. */
 static void step_harvest(Model *m)
 {
-    unsigned long total = m->pages + 4 * PAGE_GROUP;
-    unsigned long *words = bitmap_new(total);
-    unsigned long *left = bitmap_new(total);
-    unsigned long *summary = bitmap_new(total / PAGE_GROUP + 1);
+    bool all = !any(3);
+    unsigned long size = (m->pages / PAGE_GROUP + 4) * PAGE_GROUP;
+    unsigned long *block = page_block_new(size), *left = bitmap_new(size);
     unsigned long dest = any(m->pages) / BITS_PER_LONG * BITS_PER_LONG;
     unsigned long first = any(2 * PAGE_GROUP / BITS_PER_LONG) * BITS_PER_LONG;
     unsigned long pages = any(m->pages - dest + 1), n = 0;
 
-    if (any(2)) {
+    if (all) {
         dest = 0;
         pages = m->pages;
     }
     for (unsigned long i = any(2000); i; i--) {
-        unsigned long page = any(total);
-
-        set_bit(page, words);
-        page_summary_mark(summary, page / PAGE_GROUP);
+        block_set(block, size, any(size));
     }
-    memcpy(left, words, BITS_TO_LONGS(total) * sizeof(unsigned long));
+    memcpy(left, block, BITS_TO_LONGS(size) * sizeof(unsigned long));
     for (unsigned long page = 0; page < pages; page++) {
         if (test_and_clear_bit(first + page, left)) {
             n += !m->set[dest + page];
             m->set[dest + page] = true;
         }
     }
-    g_assert_cmpuint(page_bitmap_harvest(m->map, dest, words, summary,
+    g_assert_cmpuint(page_bitmap_harvest(m->map, dest, block, size,
                                          first, pages), ==, n);
-    g_assert_cmpmem(words, BITS_TO_LONGS(total) * sizeof(unsigned long),
-                    left, BITS_TO_LONGS(total) * sizeof(unsigned long));
-    for (unsigned long page = 0; page < total; page++) {
-        g_assert_true(!test_bit(page, left) ||
-                      test_bit(page / PAGE_GROUP, summary));
-    }
-    g_free(words);
+    g_assert_cmpmem(block, BITS_TO_LONGS(size) * sizeof(unsigned long),
+                    left, BITS_TO_LONGS(size) * sizeof(unsigned long));
+    block_check(block, size);
+    g_free(block);
     g_free(left);
-    g_free(summary);
 }
 
 static void test_random(void)
@@ -297,23 +308,48 @@ static void test_random(void)
 #define RACE_PAGES (3 * PAGE_GROUP)
 
 static struct {
-    unsigned long words[RACE_PAGES / BITS_PER_LONG];
-    unsigned long summary[1];
+    unsigned long *block;
     PageBitmap *dest;
     unsigned long page;
+    unsigned long border;       /* two harvests, before it and after it */
     int countdown;
 } race;
 
+static void race_begin(void)
+{
+    race.block = page_block_new(RACE_PAGES);
+    race.dest = page_bitmap_new(RACE_PAGES);
+}
+
+static void race_end(void)
+{
+    g_free(race.block);
+    page_bitmap_free(race.dest);
+}
+
+static void race_set_page(unsigned long page)
+{
+    qatomic_or(&race.block[BIT_WORD(page)], BIT_MASK(page));
+    page_block_mark(race.block, RACE_PAGES, page, 1);
+}
+
 static void race_set(void)
 {
-    qatomic_or(&race.words[BIT_WORD(race.page)], BIT_MASK(race.page));
-    page_summary_mark(race.summary, race.page / PAGE_GROUP);
+    race_set_page(race.page);
+}
+
+static void race_harvest_part(unsigned long first, unsigned long end)
+{
+    page_bitmap_harvest(race.dest, first, race.block, RACE_PAGES, first,
+                        end - first);
 }
 
 static void race_harvest(void)
 {
-    page_bitmap_harvest(race.dest, 0, race.words, race.summary, 0,
-                        RACE_PAGES);
+    if (race.border) {
+        race_harvest_part(0, race.border);
+    }
+    race_harvest_part(race.border, RACE_PAGES);
 }
 
 static void race_step_set(void)
@@ -351,67 +387,119 @@ static bool race_run(void (*whole)(void), void (*step)(void), int when)
     return happened;
 }
 
-/* The page is set at any time of a harvest that finds others, or none. */
-static void test_set_in_harvest(void)
+static const unsigned long borders[] = { 0, 128, PAGE_GROUP };
+
+static void each_race(void (*test)(void))
 {
-    race.dest = page_bitmap_new(RACE_PAGES);
-    for (unsigned long other = 0; other <= RACE_PAGES; other += 60) {
+    race_begin();
+    for (size_t i = 0; i < G_N_ELEMENTS(borders); i++) {
+        race.border = borders[i];
         for (race.page = 5; race.page < RACE_PAGES; race.page += 100) {
-            for (int when = 0;; when++) {
-                if (other < RACE_PAGES) {
-                    set_bit(other, race.words);
-                    page_summary_mark(race.summary, other / PAGE_GROUP);
-                }
-                if (!race_run(race_harvest, race_step_set, when)) {
-                    break;
-                }
-            }
+            test();
         }
     }
-    page_bitmap_free(race.dest);
+    race_end();
+}
+
+/* The page is set at any time of a harvest that finds others, or none. */
+static void set_in_harvest(void)
+{
+    for (unsigned long other = 0; other <= RACE_PAGES; other += 60) {
+        int when = 0;
+
+        do {
+            if (other < RACE_PAGES) {
+                race_set_page(other);
+            }
+        } while (race_run(race_harvest, race_step_set, when++));
+    }
+}
+
+static void test_set_in_harvest(void)
+{
+    each_race(set_in_harvest);
 }
 
 /* A harvest comes in the middle of setting a page in a marked group. */
-static void test_harvest_in_set(void)
+static void harvest_in_set(void)
 {
-    race.dest = page_bitmap_new(RACE_PAGES);
-    for (race.page = 5; race.page < RACE_PAGES; race.page += 100) {
-        for (int marked = 0; marked < 2; marked++) {
-            int when = 0;
+    for (int marked = 0; marked < 3; marked++) {
+        int when = 0;
 
-            do {
-                if (marked) {
-                    page_summary_mark(race.summary, race.page / PAGE_GROUP);
-                }
-            } while (race_run(race_set, race_step_harvest, when++));
-        }
+        do {
+            if (marked) {
+                page_block_mark(race.block, RACE_PAGES,
+                                (race.page + marked * PAGE_GROUP) % RACE_PAGES,
+                                1);
+            }
+        } while (race_run(race_set, race_step_harvest, when++));
     }
-    page_bitmap_free(race.dest);
 }
 
-/* A harvest of nothing leaves the summary, and with it the next, empty. */
-static void test_summary_is_cleared(void)
+static void test_harvest_in_set(void)
 {
-    race.dest = page_bitmap_new(RACE_PAGES);
-    race.page = 700;
-    race_set();
-    g_assert_cmpuint(race.summary[0], !=, 0);
+    each_race(harvest_in_set);
+}
+
+/* In the middle of setting a page, another is set, and then harvested. */
+static void race_step_other(void)
+{
+    if (race.countdown-- == 0) {
+        atomic_step = NULL;
+        race_set_page(race.page ^ 1);
+        race_harvest();
+        g_assert_true(page_bitmap_test(race.dest, race.page ^ 1));
+    }
+}
+
+static void other_in_set(void)
+{
+    int when = 0;
+
+    while (race_run(race_set, race_step_other, when)) {
+        when++;
+    }
+    g_assert_true(race.border || when == 3);     /* it tries all steps */
+}
+
+static void test_other_in_set(void)
+{
+    each_race(other_in_set);
+}
+
+/* What was harvested whole leaves nothing for the next to look at. */
+static void test_marks_are_cleared(void)
+{
+    unsigned long *summary;
+
+    race_begin();
+    summary = page_block_summary(race.block, RACE_PAGES);
+    race.border = 0;
+    race_set_page(700);
+    g_assert_cmpuint(summary[0], ==, 2);
+    g_assert_cmpuint(*page_block_any(race.block, RACE_PAGES), ==, 1);
     race_harvest();
-    g_assert_cmpuint(race.summary[0], ==, 0);
-    page_bitmap_free(race.dest);
+    g_assert_cmpuint(summary[0], ==, 0);
+    g_assert_cmpuint(*page_block_any(race.block, RACE_PAGES), ==, 0);
+    race_end();
 }
 
 static void test_mark_pages(void)
 {
-    unsigned long summary[2] = { 0, 0 };
+    const unsigned long size = 65 * PAGE_GROUP;
+    unsigned long *block = page_block_new(size);
+    unsigned long *summary = page_block_summary(block, size);
 
-    page_summary_mark_pages(summary, 511, 2);
+    page_block_mark(block, size, 511, 2);
     g_assert_cmphex(summary[0], ==, 3);
-    page_summary_mark_pages(summary, 5 * PAGE_GROUP, PAGE_GROUP);
+    page_block_mark(block, size, 5 * PAGE_GROUP, PAGE_GROUP);
     g_assert_cmphex(summary[0], ==, 3 | 1 << 5);
-    page_summary_mark_pages(summary, 63 * PAGE_GROUP + 511, 1 + PAGE_GROUP);
+    page_block_mark(block, size, 63 * PAGE_GROUP + 511, 1 + PAGE_GROUP);
     g_assert_cmphex(summary[0], ==, 3 | 1 << 5 | 1UL << 63);
     g_assert_cmphex(summary[1], ==, 1);
+    g_assert_cmphex(summary[2], ==, 1);
+    g_assert_true(&summary[2] == page_block_any(block, size));
+    g_free(block);
 }
 
 int main(int argc, char **argv)
@@ -422,10 +510,10 @@ int main(int argc, char **argv)
     g_test_add_func("/page_bitmap/drain", test_drain);
     g_test_add_func("/page_bitmap/old-words", test_old_words);
     g_test_add_func("/page_bitmap/mark-pages", test_mark_pages);
-    g_test_add_func("/page_bitmap/summary-is-cleared",
-                    test_summary_is_cleared);
+    g_test_add_func("/page_bitmap/marks-are-cleared", test_marks_are_cleared);
     g_test_add_func("/page_bitmap/set-in-harvest", test_set_in_harvest);
     g_test_add_func("/page_bitmap/harvest-in-set", test_harvest_in_set);
+    g_test_add_func("/page_bitmap/other-in-set", test_other_in_set);
     g_test_add_func("/page_bitmap/random", test_random);
     return g_test_run();
 }
