@@ -170,16 +170,45 @@ static unsigned long count_part(const PageBitmap *map, Part part)
 
 static void clear_part(PageBitmap *map, Part part)
 {
-    if (is_empty(map, part.group)) {
-        return;
+    if (!is_empty(map, part.group)) {
+        bitmap_clear(open_group(map, part.group), part.first, part.pages);
+        close_group(map, part.group);
     }
-    if (part.pages == PAGE_GROUP) {
-        clear_bit(part.group, map->some);
-        clear_bit(part.group, map->full);
-        return;
+}
+
+/* The bits of the word of @group that are for the groups [@first, @end). */
+static unsigned long group_mask(unsigned long group, unsigned long first,
+                                unsigned long end)
+{
+    unsigned long base = group - group % BITS_PER_LONG;
+    unsigned long from = MAX(first, base), to = MIN(end, base + BITS_PER_LONG);
+
+    return from < to ? MAKE_64BIT_MASK(from - base, to - from) : 0;
+}
+
+/* Clear whole groups, a word of them at a time.  Returns: their pages. */
+static unsigned long clear_groups(PageBitmap *map, unsigned long group,
+                                  unsigned long end)
+{
+    unsigned long count = 0;
+
+    while (group < end) {
+        unsigned long base = group - group % BITS_PER_LONG;
+        unsigned long mask = group_mask(group, group, end);
+        unsigned long *some = map->some + BIT_WORD(group);
+        unsigned long *full = map->full + BIT_WORD(group);
+        unsigned long mixed = *some & ~*full & mask;
+
+        count += ctpopl(*full & mask) * PAGE_GROUP;
+        for (; mixed; mixed &= mixed - 1) {
+            count += bitmap_count_one(words_of(map, base + ctzl(mixed)),
+                                      PAGE_GROUP);
+        }
+        *some &= ~mask;
+        *full &= ~mask;
+        group = base + BITS_PER_LONG;
     }
-    bitmap_clear(open_group(map, part.group), part.first, part.pages);
-    close_group(map, part.group);
+    return count;
 }
 
 unsigned long page_bitmap_count(const PageBitmap *map, unsigned long first,
@@ -203,12 +232,19 @@ unsigned long page_bitmap_clear(PageBitmap *map, unsigned long first,
     unsigned long end = first + pages;
     unsigned long count = 0;
 
-    while ((first = page_bitmap_next(map, end, first)) < end) {
+    while (first < end) {
         Part part = part_at(first, end);
 
-        count += count_part(map, part);
-        clear_part(map, part);
-        first += part.pages;
+        if (part.pages == PAGE_GROUP) {
+            unsigned long groups = (end - first) / PAGE_GROUP;
+
+            count += clear_groups(map, part.group, part.group + groups);
+            first += groups * PAGE_GROUP;
+        } else {
+            count += count_part(map, part);
+            clear_part(map, part);
+            first += part.pages;
+        }
     }
     return count;
 }
@@ -351,16 +387,6 @@ static unsigned long take_group(const Harvest *harvest, unsigned long group)
         }
     }
     return count;
-}
-
-/* The bits of the word of @group that are for the groups [@first, @end). */
-static unsigned long group_mask(unsigned long group, unsigned long first,
-                                unsigned long end)
-{
-    unsigned long base = group - group % BITS_PER_LONG;
-    unsigned long from = MAX(first, base), to = MIN(end, base + BITS_PER_LONG);
-
-    return from < to ? MAKE_64BIT_MASK(from - base, to - from) : 0;
 }
 
 static unsigned long harvest_groups(const Harvest *harvest,

@@ -243,7 +243,7 @@ GROUPS = (
     Mutant(
         "full: a group that is cleared stays so",
         SOURCE,
-        "        clear_bit(part.group, map->full);\n",
+        "        *full &= ~mask;\n",
         "",
     ),
     Mutant(
@@ -251,6 +251,24 @@ GROUPS = (
         SOURCE,
         "        return part.pages;\n    }\n    return bitmap_count",
         "        return PAGE_GROUP;\n    }\n    return bitmap_count",
+    ),
+    Mutant(
+        "clear: full groups do not count",
+        SOURCE,
+        "        count += ctpopl(*full & mask) * PAGE_GROUP;\n",
+        "",
+    ),
+    Mutant(
+        "clear: the others of a word go too",
+        SOURCE,
+        "        unsigned long mask = group_mask(group, group, end);\n",
+        "        unsigned long mask = group_mask(group, base, end);\n",
+    ),
+    Mutant(
+        "clear: one word of groups is all",
+        SOURCE,
+        "        group = base + BITS_PER_LONG;\n",
+        "        break;\n",
     ),
     Mutant(
         "empty: old words come back",
@@ -274,7 +292,7 @@ GROUPS = (
     Mutant(
         "empty: a group that is cleared is not",
         SOURCE,
-        "        clear_bit(part.group, map->some);\n",
+        "        *some &= ~mask;\n",
         "",
     ),
 )

@@ -55,4 +55,10 @@ bitmap_count_one_with_offset(const unsigned long *map, unsigned long start,
     return count;
 }
 
+static inline unsigned long bitmap_count_one(const unsigned long *map,
+                                             unsigned long nr)
+{
+    return bitmap_count_one_with_offset(map, 0, nr);
+}
+
 #endif
