@@ -84,28 +84,25 @@ def test_memory_comes_meanwhile(ours: Qemu, mechanism: Mechanism) -> None:
         migrate_identical(src, dst, held=plug)
 
 
-@log_and_ring
+@pytest.mark.parametrize("mechanism", [LOG, Mechanism(65536)], ids=str)
 def test_unplugged_memory_is_not_sent(ours: Qemu,
                                       mechanism: Mechanism) -> None:
-    """virtio-mem's discards are respected, whole groups of them."""
+    """virtio-mem's discards are respected, whole groups of them.
+
+    The guest is too slow for a ring to overflow, which would make all memory
+    dirty.
+    """
     config = Config(
-        ours, ours.accel(mechanism), writer=Writer(cpus=2),
+        ours, ours.accel(mechanism), writer=Writer(cpus=2, delay=40),
         extra=("-m", "128M,maxmem=16G", "-object",
                f"memory-backend-ram,id=vmem,reserve=off,"
                f"size={UNPLUGGED_GIB}G",
                "-device", "virtio-mem-pci,memdev=vmem,requested-size=0"))
     with pair(config) as (src, dst):
         src.wait_writing()
-        start(src, dst, HELD)
-        wait_rounds(src, dst, 2, HELD)
-        state = wait(src, dst, HELD.timeout, "begin a second round",
-                     lambda state: int(state["ram"]["dirty-sync-count"]) >= 2)
-        ram = state["ram"]
+        result = migrate_identical(src, dst)
+        ram = result.info["ram"]
         assert ram["duplicate"] + ram["normal"] < UNPLUGGED_GIB << 18
-        src.qmp("migrate-set-parameters", downtime_limit=2000,
-                max_bandwidth=16 << 30)
-        finish(src, dst, HELD)
-        assert_identical(src, dst)
 
 
 @each_mechanism
