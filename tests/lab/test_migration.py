@@ -24,13 +24,14 @@ PYTEST = [
 ]
 SECONDS = 90  # for one of them, on a busy machine
 SOAK_SECONDS = 7200
+DIFFER = re.compile(r"pages? differ|is stale|are stale")
 SOAKED = "wrprot or shared or switch or told or split"
 
 # Each mechanism meets each number of vCPUs and each pattern, and shared, which
 # is what auto takes there, whatever else may go on.
 CHECKED = {
     "tdp": (
-        "test_identical.py::test_identical[wrprot-random-4-pc]",
+        "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
         "test_identical.py::test_identical[shared-sequential-4-pc]",
         "test_identical.py::test_identical[shared-random-1-q35]",
         "test_identical.py::test_identical[shared-hot-spot-2-pc]",
@@ -96,13 +97,23 @@ def boot(mmu: str, *arguments: str, seconds: int) -> Boot:
     [(mmu, name) for mmu, names in CHECKED.items() for name in names],
 )
 def test_migration(mmu: str, name: str) -> None:
-    """On a patched kernel it passes; there nothing is skipped."""
+    """On a patched kernel it passes; there nothing is skipped.
+
+    On a busy machine a migration may take too long, and a vCPU stand still
+    (docs/host-kernel.md): then it is run once more, in a boot of its own.  A
+    page that differs is never excused.
+    """
     names = CHECKED[mmu]
     done = boot(
         mmu,
         *(f"{TESTS}/{each}" for each in names),
         seconds=SECONDS * len(names),
     )
+    if done.outcomes.get(name) == "FAILED" and not DIFFER.search(
+        done.ended.stdout
+    ):
+        print(f"{done.ended.stdout}\n{name} failed; once more")
+        done = boot(mmu, f"{TESTS}/{name}", seconds=2 * SECONDS)
     assert done.outcomes.get(name) == "PASSED", (
         done.ended.stdout + done.ended.stderr
     )

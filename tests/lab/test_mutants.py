@@ -14,7 +14,7 @@ from .mutant_table import CONTROLS, MUTANTS, Mutant
 PATCH = Path(__file__).with_name("mutants.patch")
 
 # Some lose a page in most runs only.
-TRIES = 4
+TRIES = 10
 SECONDS = 45
 
 

@@ -133,15 +133,21 @@ def cases(soak: bool) -> list[Case]:
     ]
 
 
-def again(case: Case, late: Result) -> Result:
-    """Once more what took too long, in a boot of its own.
+def is_stalled(result: Result) -> bool:
+    """Whether it took too long, or a vCPU was shut down.
 
-    On a busy machine anything may; and a vCPU with tdp_mmu=0 was seen to stand
-    still, for a reason that is not known (docs/host-kernel.md).
+    On a busy machine anything may take too long; and a vCPU was seen to stand
+    still, or to be shut down, for a reason that is not known
+    (docs/host-kernel.md).
     """
-    print(f"{late.output}\n{case.test.command} took too long; once more")
+    return result.status in KILLED or "exit: SHUTDOWN" in result.output
+
+
+def again(case: Case, stalled: Result) -> Result:
+    """Once more, in a boot of its own."""
+    print(f"{stalled.output}\n{case.test.command} stood still; once more")
     once_more = boot(case.kernel, case.mmu, (case.test,))
-    return once_more.results.get(case.test.name, late)
+    return once_more.results.get(case.test.name, stalled)
 
 
 def judge(case: Case, programs: tuple[Selftest, ...]) -> None:
@@ -154,7 +160,7 @@ def judge(case: Case, programs: tuple[Selftest, ...]) -> None:
             f"status {run.ended.status} and says:\n"
             f"{run.ended.stderr}\n{run.ended.stdout[-2000:]}"
         )
-    if result.status in KILLED:
+    if is_stalled(result):
         result = again(case, result)
     print(result.output)
     print(f"{case.test.command}: status {result.status}, {result.seconds} s")
