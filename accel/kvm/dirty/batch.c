@@ -67,16 +67,6 @@ void kvmd_batch_add(KvmDirtyBatch *batch, const KvmDirtySlot *slot,
     g_array_append_val(batch->words, word);
 }
 
-static uint64_t pages_in(const uint64_t *words, size_t n)
-{
-    uint64_t pages = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        pages += __builtin_popcountll(words[i]);
-    }
-    return pages;
-}
-
 void kvmd_batch_publish(KvmDirty *kvmd, const KvmDirtyBatch *batch)
 {
     const uint64_t *words = (const uint64_t *)batch->words->data;
@@ -89,6 +79,6 @@ void kvmd_batch_publish(KvmDirty *kvmd, const KvmDirtyBatch *batch)
     }
     if (!kvmd_batch_empty(batch)) {
         kvmd->stats.harvests++;
-        kvmd->stats.pages += pages_in(words, batch->words->len);
+        kvmd->stats.pages += kvmd_count_pages(words, batch->words->len);
     }
 }

@@ -155,6 +155,17 @@ static inline size_t kvmd_words(uint64_t pages)
     return (pages + KVMD_WORD_PAGES - 1) / KVMD_WORD_PAGES;
 }
 
+/* How many pages are set in @n words of a bitmap. */
+static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
+{
+    uint64_t pages = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        pages += __builtin_popcountll(words[i]);
+    }
+    return pages;
+}
+
 /*
  * batch.c: pages that were harvested and not yet published.  What it takes
  * follows their number.

@@ -44,16 +44,6 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->harvested, g_free);
 }
 
-static uint64_t bits_set(const uint64_t *words, size_t n)
-{
-    uint64_t bits = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        bits += __builtin_popcountll(words[i]);
-    }
-    return bits;
-}
-
 static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     size_t n = kvmd_words(kvmd_slot_pages(kvmd, slot));
@@ -75,7 +65,7 @@ static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
         kvmd_publish_whole(kvmd, slot);
         return ret;
     }
-    pages = bits_set(slot->harvested, n);
+    pages = kvmd_count_pages(slot->harvested, n);
     if (pages) {
         kvmd_publish(kvmd, slot, 0, slot->harvested, n);
         kvmd->stats.harvests++;
