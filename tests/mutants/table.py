@@ -836,7 +836,7 @@ SHARED = (
         "shared.c",
         ("protect/shared/written-meanwhile", *PROTECT),
         """\
-        uint64_t bits = GUINT64_FROM_LE(summary_take(&slot->map.summary[i]));
+        uint64_t bits = GUINT64_FROM_LE(bitmap_take(&slot->map.summary[i]));
 
         for (; bits; bits &= bits - 1) {
             harvest_group(kvmd, slot,
@@ -850,7 +850,7 @@ SHARED = (
             harvest_group(kvmd, slot,
                           i * KVMD_WORD_PAGES + __builtin_ctzll(bits));
         }
-        summary_take(&slot->map.summary[i]);
+        bitmap_take(&slot->map.summary[i]);
 """,
     ),
     Mutant(
@@ -1029,7 +1029,7 @@ COST = (
         "shared: the summary is not cleared",
         "shared.c",
         ("protect/shared/looks", *PROTECT),
-        "summary_take(&slot->map.summary[i])",
+        "bitmap_take(&slot->map.summary[i])",
         "slot->map.summary[i]",
     ),
     Mutant(

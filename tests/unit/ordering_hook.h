@@ -16,14 +16,12 @@
 #define gfn_slot ordering_slot
 #define gfn_offset ordering_offset
 #define bitmap_take ordering_bitmap_take
-#define summary_take ordering_summary_take
 #include "ordering.h"
 #undef gfn_flags
 #undef gfn_give_back
 #undef gfn_slot
 #undef gfn_offset
 #undef bitmap_take
-#undef summary_take
 
 /*
  * Called, if set, before the engine looks at or gives back an entry, or takes
@@ -66,12 +64,6 @@ static inline uint64_t bitmap_take(uint64_t *word)
 {
     ordering_before();
     return ordering_bitmap_take(word);
-}
-
-static inline uint64_t summary_take(uint64_t *word)
-{
-    ordering_before();
-    return ordering_summary_take(word);
 }
 
 #endif

@@ -68,19 +68,16 @@ static inline uint64_t gfn_offset(const struct kvm_dirty_gfn *gfn)
     return __atomic_load_n(&gfn->offset, __ATOMIC_RELAXED);
 }
 
-/* A word of a bitmap, which is 0 when this returns but for later bits. */
+/*
+ * A word of a bitmap or of a summary, which is 0 when this returns but for
+ * later bits.
+ */
 static inline uint64_t bitmap_take(uint64_t *word)
 {
     if (!__atomic_load_n(word, __ATOMIC_SEQ_CST)) {
         return 0;
     }
     return __atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST);
-}
-
-/* The same for a summary; before what it stands for is taken. */
-static inline uint64_t summary_take(uint64_t *word)
-{
-    return bitmap_take(word);
 }
 
 #endif

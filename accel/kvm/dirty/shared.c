@@ -102,7 +102,7 @@ static int shared_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
         return slot->gone ? 0 : kvmd_wrprot_harvest(kvmd, slot);
     }
     for (size_t i = 0; i < kvmd_words(groups); i++) {
-        uint64_t bits = GUINT64_FROM_LE(summary_take(&slot->map.summary[i]));
+        uint64_t bits = GUINT64_FROM_LE(bitmap_take(&slot->map.summary[i]));
 
         for (; bits; bits &= bits - 1) {
             harvest_group(kvmd, slot,
