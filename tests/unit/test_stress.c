@@ -1,9 +1,11 @@
 /*
- * Everything at once, on threads: vCPUs that write, the reaper, a main thread
- * that syncs and moves slots and vCPUs about, and one that syncs a slot, as a
- * display does, and probes.
+ * Everything at once, on threads.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * There are vCPUs that write, the reaper, a main thread that syncs and moves
+ * slots and vCPUs about, and one that syncs a slot, as a display does, and
+ * probes.
  *
  * test_random.c has the interleavings; this is what ThreadSanitizer looks
  * at.  The order of events differs from run to run, the oracle does not.
