@@ -1,5 +1,5 @@
 /*
- * query-dirty-tracking, set-dirty-tracking and "info dirty-tracking"; probes.
+ * query-dirty-tracking, set-dirty-tracking and "info dirty-tracking".
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -12,6 +12,7 @@
 #include "monitor/monitor.h"
 #include "qapi/error.h"
 #include "qapi/qapi-commands-dirty-tracking.h"
+#include "qapi/qapi-events-migration.h"
 #include "sysemu/dirty-tracking.h"
 #include "sysemu/kvm.h"
 
@@ -23,6 +24,21 @@ DirtyTrackingInfo *qmp_query_dirty_tracking(Error **errp)
         return NULL;
     }
     return kvm_dirty_tracking_info();
+}
+
+void dirty_tracking_round(void)
+{
+    if (kvm_enabled()) {
+        kvm_dirty_tracking_round();
+    }
+}
+
+void dirty_tracking_send_pass(int64_t pass)
+{
+    DirtyTrackingRound *round =
+        kvm_enabled() ? kvm_dirty_tracking_last_round() : NULL;
+
+    qapi_event_send_migration_pass(pass, round != NULL, round);
 }
 
 void dirty_tracking_populate(MigrationInfo *info)
@@ -50,20 +66,6 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
     } else {
         kvm_dirty_tracking_set(mechanism, errp);
     }
-}
-
-static bool probing;
-
-void dirty_tracking_probe(void)
-{
-    probing = true;
-    memory_global_dirty_log_sync();
-    probing = false;
-}
-
-bool dirty_tracking_probing(void)
-{
-    return probing;
 }
 
 static void print_time(Monitor *mon, const char *name, uint64_t ns)

@@ -47,7 +47,7 @@ struct KVMDirtyTracking {
     int64_t sync_start;         /* of the sync under way, or 0 */
     int64_t kick_ns;            /* in it, while the BQL was not held */
     uint64_t bql_hold_ns;       /* in all syncs */
-    bool round;                 /* the sync under way is a migration's */
+    uint64_t held_ns;           /* in the last sync */
     uint64_t rounds;            /* of the migration, or of the last one */
     KvmDirtyStats round_stats;  /* at the end of the last round */
     DirtyTrackingRound history[ROUNDS_KEPT];
@@ -278,8 +278,9 @@ static void sync_begin(KVMDirtyTracking *dirty)
  * What was found and what it cost since the last round, or since logging
  * began: also by the reaper and by vCPUs with full rings, in between.
  */
-static void round_end(KVMDirtyTracking *dirty, int64_t held)
+void kvm_dirty_tracking_round(void)
 {
+    KVMDirtyTracking *dirty = kvm_state->dirty;
     DirtyTrackingRound *round = &dirty->history[dirty->rounds % ROUNDS_KEPT];
     KvmDirtyStats *last = &dirty->round_stats, now;
 
@@ -290,7 +291,7 @@ static void round_end(KVMDirtyTracking *dirty, int64_t held)
         .harvest_time = now.harvest_ns - last->harvest_ns,
         .rearm_time = now.rearm_ns - last->rearm_ns,
         .publish_time = now.publish_ns - last->publish_ns,
-        .bql_hold_time = held,
+        .bql_hold_time = dirty->held_ns,
         .ring_full_exits = now.ring_full_exits - last->ring_full_exits,
         .ring_full_time = now.ring_full_ns - last->ring_full_ns,
         .overflows = now.overflows - last->overflows,
@@ -308,26 +309,21 @@ static void round_end(KVMDirtyTracking *dirty, int64_t held)
 static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
-    int64_t held;
 
     if (dirty->split_wanted) {
         split_start(dirty);
     }
     if (dirty->sync_start) {
-        held = get_clock() - dirty->sync_start - dirty->kick_ns;
-        trace_kvm_dirty_sync_end(held, dirty->kick_ns);
-        dirty->bql_hold_ns += held;
+        dirty->held_ns = get_clock() - dirty->sync_start - dirty->kick_ns;
+        trace_kvm_dirty_sync_end(dirty->held_ns, dirty->kick_ns);
+        dirty->bql_hold_ns += dirty->held_ns;
         dirty->sync_start = 0;
-        if (dirty->round) {
-            round_end(dirty, held);
-            dirty->round = false;
-        }
     }
 }
 
 /*
- * Everybody's pages are wanted: one harvest and one re-arm for the slots of
- * all address spaces, whose listeners are called one after another.
+ * Everybody's pages are wanted: one harvest for the slots of all address
+ * spaces, whose listeners are called one after another.
  */
 static void kvm_dirty_log_sync_global(MemoryListener *listener)
 {
@@ -339,12 +335,7 @@ static void kvm_dirty_log_sync_global(MemoryListener *listener)
         return;
     }
     sync_begin(dirty);
-    if (dirty_tracking_probing()) {
-        kvmd_probe(dirty->engine);
-    } else {
-        dirty->round = global_dirty_tracking & GLOBAL_DIRTY_MIGRATION;
-        kvmd_sync(dirty->engine);
-    }
+    kvmd_sync(dirty->engine);
 }
 
 /* The part of @slot that is in @section, as pages of @slot. */
@@ -397,7 +388,7 @@ static int slot_sync(KvmDirty *engine, uint32_t slot_id,
     return kvmd_slot_sync(engine, slot_id);
 }
 
-/* One region's pages are wanted, for a display: no other is re-armed. */
+/* One region's pages are wanted, for a display. */
 static void kvm_dirty_log_sync(MemoryListener *listener,
                                MemoryRegionSection *section)
 {
@@ -405,10 +396,7 @@ static void kvm_dirty_log_sync(MemoryListener *listener,
     foreach_slot_in_section(listener, section, slot_sync);
 }
 
-/*
- * If it fails the pages stay in KVM's log, and the next sync finds them
- * again: that costs time but no page.
- */
+/* If it fails the next sync has the pages again: that costs time, no page. */
 static int slot_clear(KvmDirty *engine, uint32_t slot_id,
                       uint64_t first, uint64_t pages)
 {
@@ -416,7 +404,7 @@ static int slot_clear(KvmDirty *engine, uint32_t slot_id,
 
     trace_kvm_clear_dirty_log(slot_id, first, pages);
     if (ret < 0) {
-        error_report_once("KVM_CLEAR_DIRTY_LOG of slot 0x%x failed: %s",
+        error_report_once("re-arming pages of slot 0x%x failed: %s",
                           slot_id, strerror(-ret));
     }
     return ret;
@@ -633,6 +621,14 @@ static DirtyTrackingSplit *split_info(const KvmDirty *engine,
     info->total = stats->split_total;
     info->time = stats->split_ns;
     return info;
+}
+
+DirtyTrackingRound *kvm_dirty_tracking_last_round(void)
+{
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+
+    return dirty->rounds ?
+        &dirty->history[(dirty->rounds - 1) % ROUNDS_KEPT] : NULL;
 }
 
 DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)

@@ -13,6 +13,16 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     g_assert_not_reached();
 }
 
+void kvm_dirty_tracking_round(void)
+{
+    g_assert_not_reached();
+}
+
+DirtyTrackingRound *kvm_dirty_tracking_last_round(void)
+{
+    g_assert_not_reached();
+}
+
 DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
 {
     g_assert_not_reached();

@@ -18,11 +18,35 @@
 DirtyTrackingInfo *kvm_dirty_tracking_info(void);
 
 /*
+ * kvm_dirty_tracking_last_round: the last of them, or NULL.  The caller does
+ * not own it.
+ */
+DirtyTrackingRound *kvm_dirty_tracking_last_round(void);
+
+/*
  * kvm_dirty_tracking_rounds: the rounds of this migration or the last one, for
  * a guest that runs under KVM; called with the BQL held.
  * Returns: to be freed with qapi_free_DirtyTrackingRoundList(); NULL for none.
  */
 DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void);
+
+/*
+ * kvm_dirty_tracking_round: a round of a migration has ended with a sync, and
+ * its figures are to be noted; for a guest that runs under KVM.  Called with
+ * the BQL held.
+ */
+void kvm_dirty_tracking_round(void);
+
+/*
+ * dirty_tracking_round: the same for any guest.
+ */
+void dirty_tracking_round(void);
+
+/*
+ * dirty_tracking_send_pass: send the event MIGRATION_PASS, with what the last
+ * round cost; called with the BQL held.
+ */
+void dirty_tracking_send_pass(int64_t pass);
 
 /*
  * dirty_tracking_populate: fill in what query-migrate says of it; called with
@@ -36,16 +60,5 @@ void dirty_tracking_populate(MigrationInfo *info);
  * Returns: false with @errp set, and all as it was, if that is not possible.
  */
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp);
-
-/*
- * dirty_tracking_probe: memory_global_dirty_log_sync() for who counts dirty
- * pages and does not read them; called with the BQL held.  Where re-arming
- * would take write-protecting all memory, the pages are left un-armed until
- * somebody syncs to read them.
- */
-void dirty_tracking_probe(void);
-
-/* Whether the sync under way is a probe's; called with the BQL held. */
-bool dirty_tracking_probing(void);
 
 #endif

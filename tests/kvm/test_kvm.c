@@ -243,7 +243,7 @@ static void test_mixed(const void *data)
         g_usleep(ROUND_US / 4);
         vmm_slot_sync(m, round % VMM_SLOTS);
         g_usleep(ROUND_US / 4);
-        vmm_probe(m);
+        vmm_harvest(m);
         g_usleep(ROUND_US / 4);
         vmm_slot_sync(m, (round + 1) % VMM_SLOTS);
         check_standing(m);
@@ -271,7 +271,7 @@ static void test_switched(const void *data)
     vmm_start(m);
     for (int round = 0; round < kind->rounds; round++) {
         g_usleep(ROUND_US / 2);
-        vmm_probe(m);
+        vmm_harvest(m);
         g_usleep(ROUND_US / 2);
         vmm_switch(m, to[round % G_N_ELEMENTS(to)]);
         if (round % 2) {

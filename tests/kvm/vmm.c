@@ -119,7 +119,7 @@ static void on_publish(void *opaque, uint64_t tag, uint64_t first,
         }
         g_assert_cmpuint(tag, <, VMM_SLOTS);
         g_assert_cmpuint(first + i, <, s->pages);
-        if (kvmd_clears(m->kvmd) || m->probing) {
+        if (kvmd_clears(m->kvmd)) {
             s->pending[first + i] = true;
         } else {
             copy_page(m, s, first + i);
@@ -510,11 +510,9 @@ void vmm_slot_sync(Vmm *m, int n)
     slot_clear(m, n);
 }
 
-void vmm_probe(Vmm *m)
+void vmm_harvest(Vmm *m)
 {
-    m->probing = true;
-    g_assert_cmpint(kvmd_probe(m->kvmd), ==, 0);
-    m->probing = false;
+    g_assert_cmpint(kvmd_sync(m->kvmd), ==, 0);
 }
 
 void vmm_switch(Vmm *m, KvmDirtyMechanism mechanism)

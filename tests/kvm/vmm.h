@@ -58,7 +58,6 @@ struct Vmm {
     VmmVcpu vcpus[VMM_VCPUS];
     int n_vcpus;
     bool user;
-    bool probing;               /* in kvmd_probe(), whose pages are un-armed */
     GMutex lock;
     GCond changed;
     GMutex copy_lock;
@@ -103,8 +102,8 @@ void vmm_reaper_stop(Vmm *m);
 /* kvmd_sync() or kvmd_slot_sync(), re-arm and copy. */
 void vmm_sync(Vmm *m);
 void vmm_slot_sync(Vmm *m, int n);
-/* kvmd_probe(); what it finds is copied after the next sync. */
-void vmm_probe(Vmm *m);
+/* kvmd_sync() alone: what is still to be re-armed stays pending. */
+void vmm_harvest(Vmm *m);
 /* kvmd_switch(), which must succeed. */
 void vmm_switch(Vmm *m, KvmDirtyMechanism mechanism);
 

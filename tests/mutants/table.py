@@ -23,7 +23,6 @@ are as good:
   that did anything clears full_in_vain.
 - The end of a slot in harvest_group(): a bitmap is whole pages, and so whole
   groups, and what is behind the slot's end is never set.
-- rearm_slot() of a slot that is gone: there is nothing to write-protect.
 - reset_ring() that does not follow a reset which went further than fetch:
   collect() has skipped what it could go on to.
 """
@@ -149,7 +148,7 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
         "log: a harvest that failed is none",
         "log.c",
         LOG,
-        "        kvmd_publish_whole(kvmd, slot);\n",
+        "    kvmd_publish_whole(kvmd, slot);\n",
         "",
     ),
     Mutant(
@@ -217,8 +216,8 @@ PUBLISH = (
         "log: a copy does not wait for the re-arm",
         "engine.c",
         LOG,
-        "    return kvmd->manual_protect;\n",
-        "    return false;\n",
+        "kvmd->ops == &kvmd_log_ops ? kvmd->manual_protect :",
+        "kvmd->ops == &kvmd_log_ops ? false :",
     ),
     Mutant(
         "I3",
@@ -430,8 +429,8 @@ ANSWERED = (
         "a slot's first chunk is all that is published",
         "overflow.c",
         ("overflow/large-slot", *OVERFLOW),
-        "    while (first < pages) {\n",
-        "    if (first < pages) {\n",
+        "    while (first < end) {\n",
+        "    if (first < end) {\n",
     ),
     Mutant(
         "I8",
@@ -632,122 +631,68 @@ OWED = (
 PROTECT_ORDER = (
     Mutant(
         "I2",
-        "protect: all is re-armed before the harvest",
+        "protect: a harvest is published but for its last word",
         "protect.c",
-        ("protect/shared/written-meanwhile", *PROTECT),
-        """\
-    ret = kvmd_slots_foreach_logged(kvmd, harvest);
-    if (wanted || !kvmd_batch_empty(kvmd->batch) ||
-        kvmd_slots_foreach_logged(kvmd, is_unarmed)) {
-        rearmed = rearm_all(kvmd);
-    }
-""",
-        """\
-    (void)wanted;
-    rearmed = rearm_all(kvmd);
-    ret = kvmd_slots_foreach_logged(kvmd, harvest);
-""",
-    ),
-    Mutant(
-        "I2",
-        "protect: a slot is re-armed before its harvest",
-        "protect.c",
-        ("protect/wrprot/written-meanwhile", *PROTECT),
-        """\
-    ret = harvest(kvmd, slot);
-    if (!kvmd_batch_empty(kvmd->batch) || slot->unarmed) {
-        rearmed = rearm_slot(kvmd, slot);
-    }
-""",
-        """\
-    rearmed = rearm_slot(kvmd, slot);
-    ret = harvest(kvmd, slot);
-""",
+        PROTECT,
+        "    kvmd_publish(kvmd, slot, first, words, n);\n",
+        "    kvmd_publish(kvmd, slot, first, words, n - 1);\n",
     ),
     Mutant(
         "I3",
-        "protect: all is published before the re-arm",
+        "protect: nobody remembers what a harvest left un-armed",
         "protect.c",
         PROTECT,
-        """\
-        rearmed = rearm_all(kvmd);
-    }
-    ret = ret ? ret : rearmed;
-    publish(kvmd, NULL, ret);
-""",
-        """\
-        publish(kvmd, NULL, ret);
-        rearmed = rearm_all(kvmd);
-    }
-    ret = ret ? ret : rearmed;
-""",
+        "        if (words[i]) {\n",
+        "        if (0) {\n",
     ),
     Mutant(
         "I3",
-        "protect: a slot is published before its re-arm",
+        "protect: a word is in one region",
         "protect.c",
-        PROTECT,
-        """\
-        rearmed = rearm_slot(kvmd, slot);
-    }
-    ret = ret ? ret : rearmed;
-    publish(kvmd, slot, ret);
-""",
-        """\
-        publish(kvmd, slot, ret);
-        rearmed = rearm_slot(kvmd, slot);
-    }
-    ret = ret ? ret : rearmed;
-""",
+        ("protect/shared/unaligned", *PROTECT),
+        "    uint64_t last = region_of(kvmd, slot, first + pages - 1);\n",
+        "    uint64_t last = region_of(kvmd, slot, first);\n"
+        "    (void)pages;\n",
     ),
     Mutant(
         "I3",
-        "protect: a sync re-arms nothing",
+        "protect: regions are counted from where the slot begins",
         "protect.c",
-        PROTECT,
-        "        rearmed = rearm_all(kvmd);\n",
-        "",
+        ("protect/shared/unaligned", *PROTECT),
+        " / REGION_SIZE - gpa / REGION_SIZE;\n",
+        " / REGION_SIZE - gpa / REGION_SIZE - (gpa % REGION_SIZE != 0);\n",
     ),
     Mutant(
         "I3",
-        "protect: a sync of one slot re-arms nothing",
+        "protect: the last region of a range is not re-armed",
         "protect.c",
         PROTECT,
-        "        rearmed = rearm_slot(kvmd, slot);\n",
-        "",
+        "                     region_of(kvmd, slot, first + pages - 1) + 1);\n",
+        "                     region_of(kvmd, slot, first + pages - 1));\n",
     ),
     Mutant(
         "I3",
-        "protect: nobody remembers that a probe re-arms nothing",
+        "protect: the regions behind an armed one are not re-armed",
         "protect.c",
         PROTECT,
-        "        kvmd_slots_foreach_logged(kvmd, left_unarmed);\n",
-        "",
+        "    while (ret == 0 && (region = find(slot, region, end, true)) < end) {\n",
+        "    if ((region = find(slot, region, end, true)) < end) {\n",
     ),
     Mutant(
         "I3",
-        "protect: a sync does not re-arm what a probe left",
+        "protect: a region is taken for its neighbour",
         "protect.c",
         PROTECT,
-        " ||\n        kvmd_slots_foreach_logged(kvmd, is_unarmed)",
-        "",
+        "        .gpa = (base + region) * REGION_SIZE,\n",
+        "        .gpa = (base + region + 1) * REGION_SIZE,\n",
     ),
     Mutant(
         "I3",
-        "protect: a sync of one slot does not re-arm what a probe left",
+        "protect: of regions that follow each other one is re-armed",
         "protect.c",
         PROTECT,
-        " || slot->unarmed) {",
-        ") {",
-    ),
-    Mutant(
-        "I3",
-        "protect: what a probe left is armed once it is harvested again",
-        "protect.c",
-        PROTECT,
-        "    kvmd->stats.harvest_ns += kvmd_now() - start;\n",
-        "    kvmd->stats.harvest_ns += kvmd_now() - start;\n"
-        "    slot->unarmed = false;\n",
+        "        .size = (end - region) * REGION_SIZE,\n",
+        "        .size = REGION_SIZE,\n",
     ),
     Mutant(
         "I3",
@@ -762,70 +707,46 @@ PROTECT_ORDER = (
 PROTECT_FAILS = (
     Mutant(
         "I3",
-        "protect: a re-arm that failed is one",
+        "protect: a re-arm that failed is taken for one",
         "protect.c",
         ("protect/shared/rearm-fails", *PROTECT),
-        "    ret = ret ? ret : rearmed;\n    publish(kvmd, NULL, ret);\n",
-        "    publish(kvmd, NULL, ret);\n",
+        "    for (; ret == 0 && region < end; region++) {\n",
+        "    for (; region < end; region++) {\n",
     ),
     Mutant(
         "I3",
-        "protect: a re-arm of a slot that failed is one",
+        "protect: nobody hears of a re-arm that failed",
         "protect.c",
-        ("protect/shared/slot-rearm-fails", *PROTECT),
-        "    ret = ret ? ret : rearmed;\n    publish(kvmd, slot, ret);\n",
-        "    publish(kvmd, slot, ret);\n",
+        ("protect/shared/rearm-fails", *PROTECT),
+        "        kvmd_publish_range(kvmd, slot, first, pages);\n"
+        "    }\n"
+        "    return ret;\n",
+        "    }\n"
+        "    return ret;\n",
+    ),
+    Mutant(
+        "I3",
+        "protect: the next re-arm that succeeds makes good for one that failed",
+        "protect.c",
+        ("protect/shared/rearm-fails", *PROTECT),
+        "    while (ret == 0 && (region",
+        "    while ((region",
     ),
     Mutant(
         "I2",
-        "protect: a harvest that failed is one",
+        "protect: a harvest that failed found nothing",
         "protect.c",
         ("protect/wrprot/harvest-fails", *PROTECT),
-        "    ret = ret ? ret : rearmed;\n    publish(kvmd, NULL, ret);\n",
-        "    ret = rearmed;\n    publish(kvmd, NULL, ret);\n",
-    ),
-    Mutant(
-        "I3",
-        "protect: a re-arm that failed is forgotten",
-        "protect.c",
-        ("protect/shared/rearm-fails", *PROTECT),
-        "    kvmd->rearm_failed = ret < 0;\n",
+        "        kvmd_harvest_failed(kvmd, slot, ret);\n",
         "",
     ),
     Mutant(
         "I3",
-        "protect: what a failed re-arm left stays un-armed",
+        "protect: what a harvest that failed may have found is armed",
         "protect.c",
-        ("protect/shared/slot-rearm-fails", *PROTECT),
-        "    bool wanted = kvmd->rearm_failed;\n",
-        "    bool wanted = false;\n",
-    ),
-    Mutant(
-        "I3",
-        "protect: a failed re-arm is made good by that of another slot",
-        "protect.c",
-        ("protect/wrprot/slot-rearm-fails", *PROTECT),
-        "    publish(kvmd, slot, ret);\n"
-        "    kvmd->rearm_failed |= ret < 0;\n",
-        "    publish(kvmd, slot, ret);\n"
-        "    kvmd->rearm_failed = ret < 0;\n",
-    ),
-    Mutant(
-        "I3",
-        "protect: what failed before does not matter",
-        "protect.c",
-        PROTECT,
-        "ret == 0 && !kvmd->rearm_failed",
-        "ret == 0",
-    ),
-    Mutant(
-        "I2",
-        "protect: a probe's harvest that failed is forgotten",
-        "protect.c",
-        ("protect/wrprot/probe-fails", *PROTECT),
-        "    publish(kvmd, NULL, ret);\n"
-        "    kvmd->rearm_failed |= ret < 0;\n",
-        "    publish(kvmd, NULL, ret);\n",
+        ("protect/wrprot/harvest-fails", *PROTECT),
+        "        leave_unarmed(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));\n",
+        "",
     ),
 )
 
@@ -858,17 +779,17 @@ SHARED = (
         "shared: a word is read and then cleared",
         "shared.c",
         ("protect/shared/written-meanwhile", *PROTECT),
-        "bitmap_take(&slot->map.bitmap[i]));\n",
-        "slot->map.bitmap[i]);\n"
-        "        bitmap_take(&slot->map.bitmap[i]);\n",
+        "bitmap_take(&slot->map.bitmap[first + i]);\n",
+        "slot->map.bitmap[first + i];\n"
+        "        bitmap_take(&slot->map.bitmap[first + i]);\n",
     ),
     Mutant(
         "I2",
         "shared: the first word of a group is all that is taken",
         "shared.c",
         PROTECT,
-        "MIN(first + GROUP_WORDS, words)",
-        "MIN(first + 1, words)",
+        "    kvmd_protect_found(kvmd, slot, first * KVMD_WORD_PAGES, words, n);\n",
+        "    kvmd_protect_found(kvmd, slot, first * KVMD_WORD_PAGES, words, 1);\n",
     ),
     Mutant(
         "I2",
@@ -903,22 +824,6 @@ SHARED = (
         "    .outlives_slot = true,\n",
         "",
     ),
-    Mutant(
-        "I2",
-        "batch: a run goes on in the next slot",
-        "batch.c",
-        PROTECT,
-        "last->slot == slot && last->first",
-        "last->first",
-    ),
-    Mutant(
-        "I2",
-        "batch: a run goes on behind a gap",
-        "batch.c",
-        PROTECT,
-        "last->slot == slot && last->first + last->n == index",
-        "last->slot == slot",
-    ),
 )
 
 SWITCHED = (
@@ -951,12 +856,11 @@ SWITCHED = (
     ),
     Mutant(
         "I3",
-        "switch: what a probe left stays un-armed",
+        "switch: what a harvest left stays un-armed",
         "slot.c",
         ("switch/log-flag-stays", *SWITCH),
-        "    sync_for(kvmd, slot);\n"
-        "    kvmd_slot_log_flag(kvmd, slot, false);\n",
-        "    kvmd_slot_log_flag(kvmd, slot, false);\n",
+        "    if (kvmd_clears(kvmd)) {\n",
+        "    if (0) {\n",
     ),
     Mutant(
         "I3",
@@ -977,44 +881,38 @@ SWITCHED = (
 COST = (
     Mutant(
         "cost",
-        "protect: a sync of one slot re-arms all memory",
+        "protect: a region is re-armed each time",
         "protect.c",
         PROTECT,
-        "        rearmed = rearm_slot(kvmd, slot);\n",
-        "        rearmed = kvmd_protect_all(kvmd);\n"
-        "        slot->unarmed = false;\n",
+        "        *word_of(slot, region) &= ~bit_of(region);\n",
+        "        (void)word_of(slot, region);\n",
     ),
     Mutant(
         "cost",
-        "protect: a probe re-arms",
+        "protect: what is armed is re-armed too",
         "protect.c",
         PROTECT,
-        "        kvmd_slots_foreach_logged(kvmd, left_unarmed);\n",
-        "        rearm_all(kvmd);\n",
+        "(region = find(slot, region, end, true)) < end",
+        "region < end",
     ),
     Mutant(
         "cost",
-        "protect: what a probe left is re-armed each time",
+        "protect: each region is re-armed by itself",
         "protect.c",
         PROTECT,
-        "    (void)kvmd;\n    slot->unarmed = false;\n",
-        "    (void)kvmd;\n",
+        "        uint64_t armed = find(slot, region, end, false);\n",
+        "        uint64_t armed = region + 1;\n",
     ),
     Mutant(
         "cost",
-        "protect: what a probe left of a slot is re-armed each time",
+        "protect: a harvest leaves all of a slot un-armed",
         "protect.c",
         PROTECT,
-        "    slot->unarmed = false;\n    return ret;\n",
-        "    return ret;\n",
-    ),
-    Mutant(
-        "cost",
-        "protect: all is re-armed although nothing was found",
-        "protect.c",
-        PROTECT,
-        "    bool wanted = kvmd->rearm_failed;\n",
-        "    bool wanted = true;\n",
+        "            leave_unarmed(kvmd, slot, page,\n"
+        "                          MIN(KVMD_WORD_PAGES,\n"
+        "                              kvmd_slot_pages(kvmd, slot) - page));\n",
+        "            leave_unarmed(kvmd, slot, page * 0,\n"
+        "                          kvmd_slot_pages(kvmd, slot));\n",
     ),
     Mutant(
         "cost",

@@ -649,6 +649,18 @@ static int clear_log(FakeKvm *k, const struct kvm_clear_dirty_log *log)
 
 /* What a patched KVM can do besides */
 
+/* Those of its pages that are in [@gpa, @gpa + @size). */
+static void protect_part(FakeSlot *slot, uint64_t gpa, uint64_t size)
+{
+    uint64_t page = sysconf(_SC_PAGESIZE);
+
+    for (uint64_t i = 0; i < slot->pages; i++) {
+        if (slot->region.guest_phys_addr + i * page - gpa < size) {
+            slot->writable[i] = false;
+        }
+    }
+}
+
 static int protect_range(FakeKvm *k, uint64_t gpa, uint64_t size)
 {
     if (!(k->patched & FAKE_CAN_PROTECT)) {
@@ -658,16 +670,29 @@ static int protect_range(FakeKvm *k, uint64_t gpa, uint64_t size)
     g_mutex_lock(&k->mmu_lock);
     for (int as = 0; as < FAKE_SPACES; as++) {
         for (int id = 0; id < FAKE_SLOTS; id++) {
-            FakeSlot *slot = k->slots[as][id];
-
-            if (slot && slot->region.guest_phys_addr - gpa < size) {
-                protect_all(slot);
+            if (k->slots[as][id]) {
+                protect_part(k->slots[as][id], gpa, size);
             }
         }
     }
     g_mutex_unlock(&k->mmu_lock);
     at(k, FAKE_PROTECT_END, NULL);
     return 0;
+}
+
+/* KVM widens the range to whole regions. */
+static int protect_regions(FakeKvm *k,
+                           const struct kvm_write_protect_range *range)
+{
+    uint64_t start = range->gpa / FAKE_REGION * FAKE_REGION;
+    uint64_t end = (range->gpa + range->size + FAKE_REGION - 1) /
+        FAKE_REGION * FAKE_REGION;
+
+    if (!range->size || range->gpa % sysconf(_SC_PAGESIZE) ||
+        range->size % sysconf(_SC_PAGESIZE) || range->flags) {
+        return -EINVAL;
+    }
+    return protect_range(k, start, end - start);
 }
 
 static int bitmap_fd(FakeKvm *k, struct kvm_dirty_bitmap_fd *args)
@@ -862,7 +887,7 @@ static int dispatch(FakeKvm *k, unsigned long request, void *arg)
         return protect_range(k, 0, UINT64_MAX);
     case KVM_WRITE_PROTECT_RANGE:
         k->range_protects++;
-        return protect_range(k, range->gpa, range->size);
+        return protect_regions(k, range);
     case KVM_GET_DIRTY_BITMAP_FD:
         return bitmap_fd(k, arg);
     case KVM_SPLIT_HUGE_PAGES:

@@ -27,6 +27,8 @@
 
 #define FAKE_SPACES 2
 #define FAKE_SLOTS 32
+/* What KVM_WRITE_PROTECT_RANGE takes at the least. */
+#define FAKE_REGION (UINT64_C(2) << 20)
 #define FAKE_INJECTIONS 4
 
 /* Where a test may have vCPUs run in the middle of something. */

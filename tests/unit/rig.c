@@ -19,6 +19,9 @@ static uint64_t load(const uint64_t *p)
 /* Locked, or an older copy might overtake a newer one. */
 static void copy_page(Rig *r, RigBlock *b, uint64_t page)
 {
+    if (r->strict) {
+        g_assert_true(fake_page_armed(r->fake, b->slot_id, page));
+    }
     g_mutex_lock(&r->copy_lock);
     b->shadow[page] = load(&b->memory[page]);
     g_mutex_unlock(&r->copy_lock);
@@ -29,9 +32,6 @@ static RigBlock **block_at(Rig *r, uint32_t slot_id)
     return &r->at[slot_id >> 16][slot_id & 0xffff];
 }
 
-/* In kvmd_probe(), whose pages are un-armed. */
-static _Thread_local bool probing;
-
 static void publish_page(Rig *r, RigBlock *b, uint64_t page)
 {
     g_assert_cmpuint(page, <, b->pages);
@@ -39,10 +39,7 @@ static void publish_page(Rig *r, RigBlock *b, uint64_t page)
     if (r->exact) {
         g_assert_cmpuint(b->published[page], <=, load(&b->logged[page]));
     }
-    if (r->strict && !probing) {
-        g_assert_true(fake_page_armed(r->fake, b->slot_id, page));
-    }
-    if (__atomic_load_n(&r->clears, __ATOMIC_RELAXED) || probing) {
+    if (__atomic_load_n(&r->clears, __ATOMIC_RELAXED)) {
         __atomic_store_n(&b->pending[page], true, __ATOMIC_RELAXED);
     } else {
         copy_page(r, b, page);
@@ -175,7 +172,6 @@ static void block_free(RigBlock *b)
     g_free(b->logged);
     g_free(b->published);
     g_free(b->pending);
-    g_free(b->ripe);
     g_free(b);
 }
 
@@ -198,7 +194,7 @@ int rig_set(Rig *r, const RigBlock *b, uint32_t slot_id, uint64_t size,
     struct kvm_userspace_memory_region region = {
         .slot = slot_id,
         .flags = flags,
-        .guest_phys_addr = (uint64_t)slot_id << 32,
+        .guest_phys_addr = ((uint64_t)slot_id << 32) + r->gpa_offset,
         .memory_size = size,
         .userspace_addr = (uintptr_t)b->memory,
     };
@@ -240,7 +236,6 @@ RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log)
     b->logged = g_new0(uint64_t, pages);
     b->published = g_new0(uint64_t, pages);
     b->pending = g_new0(bool, pages);
-    b->ripe = g_new0(bool, pages);
     g_ptr_array_add(r->blocks, b);
     b->tag = r->blocks->len;
     rig_attach(r, b, slot_id, log);
@@ -273,27 +268,6 @@ static void copy_pending(Rig *r, RigBlock *b)
     }
 }
 
-/*
- * What is pending before a sync is armed after it; not so what another thread
- * probes meanwhile.
- */
-static void ripen(RigBlock *b)
-{
-    for (uint64_t i = 0; i < b->pages; i++) {
-        b->ripe[i] |= take_pending(b, i);
-    }
-}
-
-static void copy_ripe(Rig *r, RigBlock *b)
-{
-    for (uint64_t i = 0; i < b->pages; i++) {
-        if (b->ripe[i]) {
-            copy_page(r, b, i);
-            b->ripe[i] = false;
-        }
-    }
-}
-
 static void foreach_block(Rig *r, void (*func)(Rig *, RigBlock *))
 {
     for (guint i = 0; i < r->blocks->len; i++) {
@@ -308,7 +282,6 @@ void rig_remove(Rig *r, uint32_t slot_id)
     g_assert_cmpint(rig_set(r, b, slot_id, 0, 0), ==, 0);
     __atomic_store_n(&b->attached, false, __ATOMIC_RELAXED);
     *block_at(r, slot_id) = NULL;
-    copy_ripe(r, b);
     copy_pending(r, b);
     if (b->tracked) {
         check_block(b);
@@ -398,14 +371,21 @@ void rig_write_range(RigVcpu *v, uint32_t slot_id, uint64_t first,
     }
 }
 
+/* What another thread harvests after the re-arm is for the next. */
 static void clear_chunk(Rig *r, RigBlock *b, uint64_t first, uint64_t pages)
 {
-    int ret = kvmd_slot_clear(r->kvmd, b->slot_id, first, pages);
+    g_autofree bool *taken = g_new(bool, pages);
+    int ret;
 
-    for (uint64_t i = first; ret == 0 && i < first + pages; i++) {
-        if (b->pending[i]) {
-            copy_page(r, b, i);
-            b->pending[i] = false;
+    for (uint64_t i = 0; i < pages; i++) {
+        taken[i] = take_pending(b, first + i);
+    }
+    ret = kvmd_slot_clear(r->kvmd, b->slot_id, first, pages);
+    for (uint64_t i = 0; i < pages; i++) {
+        if (taken[i] && ret == 0) {
+            copy_page(r, b, first + i);
+        } else if (taken[i]) {
+            __atomic_store_n(&b->pending[first + i], true, __ATOMIC_RELAXED);
         }
     }
 }
@@ -419,55 +399,31 @@ void rig_clear(Rig *r, RigBlock *b)
     }
 }
 
-static void before_rearm(Rig *r, RigBlock *b)
+static void clear(Rig *r, RigBlock *b)
 {
-    if (!r->clears) {
-        ripen(b);
-    }
-}
-
-static void rearmed(Rig *r, RigBlock *b)
-{
-    if (!r->clears) {
-        copy_ripe(r, b);
-    } else if (b->attached) {
+    if (b->attached) {
         rig_clear(r, b);
     }
 }
 
 int rig_sync(Rig *r)
 {
-    int ret;
+    int ret = kvmd_sync(r->kvmd);
 
-    foreach_block(r, before_rearm);
-    ret = kvmd_sync(r->kvmd);
-    foreach_block(r, rearmed);
+    if (r->clears) {
+        foreach_block(r, clear);
+    }
     return ret;
 }
 
 int rig_slot_sync(Rig *r, uint32_t slot_id)
 {
-    RigBlock *b = *block_at(r, slot_id);
-    int ret;
-
-    if (b) {
-        before_rearm(r, b);
-    }
-    ret = kvmd_slot_sync(r->kvmd, slot_id);
-    if (b && !r->clears) {
-        copy_ripe(r, b);
-    }
-    return ret;
+    return kvmd_slot_sync(r->kvmd, slot_id);
 }
 
-int rig_probe(Rig *r)
+int rig_harvest(Rig *r)
 {
-    int ret;
-
-    probing = true;
-    ret = kvmd_probe(r->kvmd);
-    probing = false;
-    return ret;
+    return kvmd_sync(r->kvmd);
 }
 
 /*
@@ -480,12 +436,11 @@ void rig_switch(Rig *r, KvmDirtyMechanism mechanism)
     g_autoptr(GError) error = NULL;
     bool cleared = r->clears;
 
-    foreach_block(r, before_rearm);
     g_assert_true(kvmd_switch(r->kvmd, mechanism, &error));
     g_assert_no_error(error);
     __atomic_store_n(&r->clears, kvmd_clears(r->kvmd), __ATOMIC_RELAXED);
-    if (kvmd_mechanism(r->kvmd) != before) {
-        foreach_block(r, cleared ? copy_pending : copy_ripe);
+    if (kvmd_mechanism(r->kvmd) != before && cleared) {
+        foreach_block(r, copy_pending);
     }
 }
 

@@ -5,7 +5,7 @@
  *
  * The oracle is a migration: each block of guest memory has a shadow, into
  * which a page is copied when it is published or, where it has to be re-armed
- * first, after kvmd_slot_clear() or the next sync.  The copy is taken at the
+ * first, after kvmd_slot_clear().  The copy is taken at the
  * earliest moment the engine allows, so that a page published too early is
  * copied too early.  When the vCPUs stand still and a last sync is done, shadow
  * and memory must be equal.
@@ -25,7 +25,6 @@ typedef struct RigBlock {
     uint64_t *logged;           /* by page: how often KVM logged it */
     uint64_t *published;        /* and how often it was published */
     bool *pending;              /* published, and not yet re-armed */
-    bool *ripe;                 /* of these: re-armed by the next sync */
     uint32_t slot_id;
     bool attached;              /* it is in a slot */
     bool tracked;               /* and logged: shadow has to follow memory */
@@ -44,12 +43,13 @@ struct Rig {
     uint64_t collected;         /* pages told to collected() */
     unsigned kicks;
     uint64_t chunk;             /* pages per kvmd_slot_clear(); 0: a block */
+    uint64_t gpa_offset;        /* of each slot, from a multiple of 4 GiB */
 
     /*
      * What publish() has to obey; neither can be asked where the ring may
      * overflow: there all pages are published.
      */
-    bool strict;                /* each page published is armed by now (I3) */
+    bool strict;                /* each page that is copied is armed (I3) */
     bool exact;                 /* and was logged, as often as published */
     bool held;                  /* reaper_held() */
     void (*watch)(Rig *r);      /* called by publish(), if set */
@@ -106,8 +106,8 @@ void rig_force(RigVcpu *v, uint32_t slot_id, uint64_t page);
 int rig_sync(Rig *r);
 /* kvmd_slot_sync(), and copy; what is still to be re-armed stays pending. */
 int rig_slot_sync(Rig *r, uint32_t slot_id);
-/* kvmd_probe(); what it finds is copied after the next sync. */
-int rig_probe(Rig *r);
+/* kvmd_sync() alone: what is still to be re-armed stays pending. */
+int rig_harvest(Rig *r);
 /* kvmd_switch(), which must succeed. */
 void rig_switch(Rig *r, KvmDirtyMechanism mechanism);
 /* Re-arm and copy what is pending of a block, by chunks. */

@@ -1,5 +1,5 @@
 /*
- * "wrprot" and "shared": harvest, re-arm all at once, publish.
+ * "wrprot" and "shared": harvest, publish, re-arm by regions.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -12,14 +12,15 @@
 #include <linux/kvm_dirty_tracking.h>
 #include <string.h>
 
-#define PAGES 1100              /* three groups, the last one short */
+#define PAGES 1100              /* three regions, the last one short */
 #define OTHER (1 << 16 | 3)     /* a slot of another address space */
 #define OTHER_PAGES 77
 #define GROUP KVM_DIRTY_SUMMARY_PAGES
+#define REGION 512
 
 typedef KvmDirtyMechanism Mechanism;
 
-/* Each page that is published is armed, and was logged. */
+/* Each page that is copied is armed, and was logged. */
 static Rig *strict_rig(Mechanism m)
 {
     Rig *r = rig_new_patched(m);
@@ -99,18 +100,12 @@ static void way_slot_sync(Rig *r)
     rig_slot_sync(r, 0);
 }
 
-static void way_probe(Rig *r)
-{
-    rig_probe(r);
-    rig_sync(r);
-}
-
 static void way_mixed(Rig *r)
 {
     rig_slot_sync(r, OTHER);
-    rig_probe(r);
-    rig_slot_sync(r, 0);
-    rig_probe(r);
+    rig_harvest(r);
+    rig_clear(r, block(r, 0));
+    rig_harvest(r);
 }
 
 static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
@@ -118,6 +113,7 @@ static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
     Rig *r = two_slots(m);
     bool raced;
 
+    r->chunk = 300;             /* of several regions, and parts of one */
     write_some(r);
     race_begin(r, n, write_meanwhile);
     way(r);
@@ -131,7 +127,7 @@ static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
 static void test_written_meanwhile(Mechanism m)
 {
     static void (*const ways[])(Rig *) = {
-        way_sync, way_slot_sync, way_probe, way_mixed,
+        way_sync, way_slot_sync, way_mixed,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(ways); i++) {
@@ -140,64 +136,132 @@ static void test_written_meanwhile(Mechanism m)
         while (race_once(m, ways[i], n)) {
             n++;
         }
-        g_assert_cmpuint(n, >, 5);
+        g_assert_cmpuint(n, >, 3);
     }
 }
 
 /* Costs */
 
-static unsigned rearms(const Rig *r)
-{
-    return r->fake->protects + r->fake->range_protects;
-}
-
 /* Nothing was written: nothing is re-armed, and "shared" asks KVM nothing. */
 static void test_idle(Mechanism m)
 {
     Rig *r = two_slots(m);
-    unsigned ioctls, fetches = m == KVMD_SHARED ? 0 : 1;
+    unsigned ioctls, rearms, fetches = m == KVMD_SHARED ? 0 : 1;
 
     write_some(r);
     settle(r);
-    g_assert_cmpuint(rearms(r), ==, 1);
+    rearms = r->fake->range_protects;
     ioctls = r->fake->ioctls;
     for (int i = 0; i < 5; i++) {
         settle(r);
         rig_slot_sync(r, 0);
-        rig_probe(r);
+        rig_harvest(r);
     }
     settle(r);
-    g_assert_cmpuint(rearms(r), ==, 1);
+    g_assert_cmpuint(r->fake->range_protects, ==, rearms);
     g_assert_cmpuint(r->fake->ioctls - ioctls, ==, (5 * 5 + 2) * fetches);
     two_slots_free(r);
 }
 
-/* However many slots there are: one write-protection of all memory. */
-static void test_many_slots(Mechanism m)
+/* Only what is to be re-armed is, and nothing twice. */
+static void test_rearms(Mechanism m)
 {
-    enum { EACH = 12 };
-    Rig *r = strict_rig(m);
-    RigVcpu *v = rig_vcpu(r, 0);
-    unsigned ioctls;
+    Rig *r = two_slots(m);
 
-    for (uint32_t i = 0; i < EACH; i++) {
-        rig_add(r, i, 65 + i, true);
-        rig_add(r, 1 << 16 | (2 * i), 65 + i, true);
-    }
-    for (unsigned round = 1; round < 4; round++) {
-        for (uint32_t i = 0; i < EACH; i++) {
-            rig_write_range(v, i, i, 60);
-            rig_write(v, 1 << 16 | (2 * i), 64 + round % 2);
-        }
-        ioctls = r->fake->ioctls;
-        settle(r);
-        g_assert_cmpuint(r->fake->protects, ==, round);
-        g_assert_cmpuint(r->fake->ioctls - ioctls, ==,
-                         m == KVMD_SHARED ? 1 : 2 * EACH + 1);
-    }
+    write_some(r);              /* regions 0 and 2; and one of the other's */
+    rig_harvest(r);
     g_assert_cmpuint(r->fake->range_protects, ==, 0);
-    rig_vcpu_free(v);
-    rig_free(r);
+    g_assert_true(writable(r, 0, 511));
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, REGION, REGION), ==, 0);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 0, 0), ==, 0);
+    g_assert_cmpuint(r->fake->range_protects, ==, 0);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, REGION - 1, 1), ==, 0);
+    g_assert_cmpuint(r->fake->range_protects, ==, 1);
+    g_assert_false(writable(r, 0, 0));
+    g_assert_true(writable(r, 0, 1099));
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 0, REGION), ==, 0);
+    g_assert_cmpuint(r->fake->range_protects, ==, 1);
+    rig_clear(r, block(r, 0));
+    rig_clear(r, block(r, OTHER));
+    g_assert_cmpuint(r->fake->range_protects, ==, 3);
+    g_assert_false(writable(r, 0, 1099));
+    g_assert_cmpuint(r->fake->protects, ==, 0);
+    settle(r);
+    two_slots_free(r);
+}
+
+/* Regions that follow each other are re-armed with one ioctl. */
+static void test_neighbours(Mechanism m)
+{
+    Rig *r = two_slots(m);
+
+    rig_write_range(the_vcpu, 0, 0, PAGES);
+    settle(r);
+    g_assert_cmpuint(r->fake->range_protects, ==, 1);
+    rig_write(the_vcpu, 0, 0);
+    rig_write(the_vcpu, 0, REGION);
+    settle(r);
+    g_assert_cmpuint(r->fake->range_protects, ==, 2);
+    two_slots_free(r);
+}
+
+/* What is written between the harvest and the re-arm costs nothing more. */
+static void test_written_before_rearm(Mechanism m)
+{
+    Rig *r = two_slots(m);
+
+    write_some(r);
+    rig_harvest(r);
+    rig_forget(r);
+    write_some(r);
+    rig_harvest(r);
+    g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
+    rig_clear(r, block(r, 0));
+    rig_clear(r, block(r, OTHER));
+    rig_check(r);
+    settle(r);
+    two_slots_free(r);
+}
+
+/* A slot need not begin where a region does, nor end there. */
+static void test_unaligned(Mechanism m)
+{
+    static const uint64_t offsets[] = { 1, 63, 64, 65, 160, 192, 256, 511 };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(offsets); i++) {
+        Rig *r = strict_rig(m);
+
+        r->gpa_offset = offsets[i] * 4096;
+        r->chunk = 100;
+        the_vcpu = rig_vcpu(r, 0);
+        rig_add(r, 0, PAGES, true);
+        rig_add(r, OTHER, OTHER_PAGES, true);
+        for (uint64_t page = 0; page < PAGES; page += 61) {
+            rig_write(the_vcpu, 0, page);
+            settle(r);
+            rig_write(the_vcpu, 0, PAGES - 1 - page);
+            rig_write(the_vcpu, OTHER, page % OTHER_PAGES);
+        }
+        rig_write_range(the_vcpu, 0, 0, PAGES);
+        settle(r);
+        two_slots_free(r);
+    }
+}
+
+/* A range that is not in the slot is refused. */
+static void test_clear_beyond(Mechanism m)
+{
+    Rig *r = two_slots(m);
+
+    write_some(r);
+    rig_harvest(r);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 0, PAGES + 1), ==, -EINVAL);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, PAGES, 1), ==, -EINVAL);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 1, UINT64_MAX), ==, -EINVAL);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 9, 0, 1), ==, 0);
+    g_assert_cmpuint(r->fake->range_protects, ==, 0);
+    settle(r);
+    two_slots_free(r);
 }
 
 static unsigned looks;
@@ -212,8 +276,9 @@ static unsigned looks_of_sync(Rig *r)
 {
     looks = 0;
     ordering_hook = count_look;
-    rig_sync(r);
+    rig_harvest(r);
     ordering_hook = NULL;
+    rig_sync(r);
     return looks;
 }
 
@@ -248,39 +313,19 @@ static void count_publication(Rig *r)
     publications++;
 }
 
-/* Words that follow each other are published as one; a gap is left out. */
-static void test_runs(Mechanism m)
+/* A group is published as one, or what was copied; and nothing if clean. */
+static void test_publications(Mechanism m)
 {
-    static const struct {
-        uint64_t first, pages;
-    } writes[] = {
-        { 5, 600 }, { 704, 1 }, { 832, 130 }, { 1099, 1 },
-    };
     Rig *r = two_slots(m);
 
-    for (size_t i = 0; i < G_N_ELEMENTS(writes); i++) {
-        rig_write_range(the_vcpu, 0, writes[i].first, writes[i].pages);
-    }
-    publications = 0;
     r->watch = count_publication;
+    publications = 0;
     settle(r);
-    g_assert_cmpuint(publications, ==, G_N_ELEMENTS(writes));
+    g_assert_cmpuint(publications, ==, 0);
+    write_some(r);
+    settle(r);
+    g_assert_cmpuint(publications, ==, m == KVMD_SHARED ? 3 : 2);
     two_slots_free(r);
-}
-
-/* Where one slot's words end the next slot's go on. */
-static void test_runs_of_two_slots(Mechanism m)
-{
-    Rig *r = strict_rig(m);
-    RigVcpu *v = rig_vcpu(r, 0);
-
-    rig_add(r, 0, 128, true);
-    rig_add(r, 1, 300, true);
-    rig_write(v, 0, 127);
-    rig_write_range(v, 1, 128, 100);
-    settle(r);
-    rig_vcpu_free(v);
-    rig_free(r);
 }
 
 /* The statistics have what was published, and how often there was any. */
@@ -295,16 +340,16 @@ static void test_counts(Mechanism m)
     rig_write(the_vcpu, 0, 9);
     rig_slot_sync(r, 0);
     rig_write(the_vcpu, OTHER, 9);
-    rig_probe(r);
+    settle(r);
     kvmd_stats(r->kvmd, &stats);
     g_assert_cmpuint(stats.pages, ==, 84);
-    g_assert_cmpuint(stats.harvests, ==, 3);
+    g_assert_cmpuint(stats.harvests, ==, 4);
     g_assert_cmpuint(stats.harvest_ns, >, 0);
     g_assert_cmpuint(stats.rearm_ns, >, 0);
     g_assert_cmpuint(stats.publish_ns, >, 0);
     g_assert_cmpuint(stats.overflows, ==, 0);
     g_assert_cmpuint(r->kicks, ==, 0);
-    g_assert_false(r->clears);
+    g_assert_true(r->clears);
     two_slots_free(r);
 }
 
@@ -348,21 +393,19 @@ static void test_sizes(Mechanism m)
 
 /* A sync of one slot */
 
-/* It re-arms its slot and no other. */
+/* It harvests its slot and no other. */
 static void test_slot_sync(Mechanism m)
 {
     Rig *r = two_slots(m);
 
     write_some(r);
     g_assert_cmpint(rig_slot_sync(r, OTHER), ==, 0);
+    g_assert_cmpuint(rig_published(block(r, OTHER)), ==, 10);
+    g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
+    rig_clear(r, block(r, OTHER));
     g_assert_cmpuint(r->fake->range_protects, ==, 1);
     g_assert_false(writable(r, OTHER, 60));
     g_assert_true(writable(r, 0, 511));
-    g_assert_cmpuint(rig_published(block(r, OTHER)), ==, 10);
-    g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
-    rig_slot_sync(r, OTHER);
-    g_assert_cmpuint(r->fake->range_protects, ==, 1);
-    g_assert_cmpuint(r->fake->protects, ==, 0);
     settle(r);
     g_assert_false(writable(r, 0, 511));
     two_slots_free(r);
@@ -384,87 +427,10 @@ static void test_slot_sync_of_none(Mechanism m)
     two_slots_free(r);
 }
 
-/* Probes */
-
-/* It re-arms nothing, and nothing is told of a page twice. */
-static void test_probe(Mechanism m)
-{
-    Rig *r = two_slots(m);
-
-    write_some(r);
-    g_assert_cmpint(rig_probe(r), ==, 0);
-    g_assert_cmpuint(rig_published(block(r, 0)), ==, 72);
-    g_assert_cmpuint(rig_published(block(r, OTHER)), ==, 10);
-    g_assert_true(writable(r, 0, 511));
-    g_assert_true(writable(r, OTHER, 60));
-    rig_forget(r);
-    write_some(r);
-    rig_probe(r);
-    g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
-    g_assert_cmpuint(rearms(r), ==, 0);
-    settle(r);
-    two_slots_free(r);
-}
-
-/* The next sync re-arms what probes left, and only that one. */
-static void test_probe_then_sync(Mechanism m)
-{
-    for (int probes = 1; probes < 4; probes++) {
-        Rig *r = two_slots(m);
-
-        write_some(r);
-        for (int i = 0; i < probes; i++) {
-            rig_probe(r);
-        }
-        settle(r);
-        g_assert_cmpuint(r->fake->protects, ==, 1);
-        g_assert_false(writable(r, 0, 511));
-        g_assert_false(writable(r, OTHER, 60));
-        write_some(r);
-        settle(r);
-        settle(r);
-        g_assert_cmpuint(r->fake->protects, ==, 2);
-        g_assert_cmpuint(r->fake->range_protects, ==, 0);
-        two_slots_free(r);
-    }
-}
-
-/* So does that of a slot, for itself; the others are still to be re-armed. */
-static void test_probe_then_slot_sync(Mechanism m)
-{
-    Rig *r = two_slots(m);
-
-    write_some(r);
-    rig_probe(r);
-    rig_slot_sync(r, OTHER);
-    rig_slot_sync(r, OTHER);
-    g_assert_cmpuint(r->fake->range_protects, ==, 1);
-    g_assert_false(writable(r, OTHER, 60));
-    g_assert_true(writable(r, 0, 511));
-    write_some(r);
-    settle(r);
-    g_assert_cmpuint(r->fake->protects, ==, 1);
-    g_assert_false(writable(r, 0, 511));
-    two_slots_free(r);
-}
-
-/* A probe that found nothing has left nothing to be re-armed. */
-static void test_probe_finds_nothing(Mechanism m)
-{
-    Rig *r = two_slots(m);
-
-    write_some(r);
-    settle(r);
-    rig_probe(r);
-    rig_slot_sync(r, 0);
-    settle(r);
-    g_assert_cmpuint(rearms(r), ==, 1);
-    two_slots_free(r);
-}
-
 /*
  * A display, which reads one slot, a migration, which reads all, and a count
- * of pages share the engine; each has its own idea of what it has yet to read.
+ * of pages share the engine; each has its own idea of what it has yet to read,
+ * and re-arms that before.
  */
 
 typedef struct Reader {
@@ -488,9 +454,13 @@ static void reader_free(Reader *reader)
     g_free(reader->copy);
 }
 
-/* After a sync, what was not published again must be what was read last. */
-static void reader_reads(Reader *reader, const RigBlock *b)
+/*
+ * After a sync, what was not published again must be what was read last; and
+ * what was, is read when it is re-armed.
+ */
+static void reader_reads(Rig *r, Reader *reader, const RigBlock *b)
 {
+    kvmd_slot_clear(r->kvmd, b->slot_id, 0, b->pages);
     for (uint64_t i = 0; i < b->pages; i++) {
         if (reader->seen[i] != b->published[i]) {
             reader->seen[i] = b->published[i];
@@ -505,15 +475,15 @@ static void readers_step(Rig *r, Reader *display, Reader migration[2])
     switch (g_test_rand_int_range(0, 5)) {
     case 0:
         rig_slot_sync(r, OTHER);
-        reader_reads(display, block(r, OTHER));
+        reader_reads(r, display, block(r, OTHER));
         break;
     case 1:
-        rig_sync(r);
-        reader_reads(&migration[0], block(r, 0));
-        reader_reads(&migration[1], block(r, OTHER));
+        rig_harvest(r);
+        reader_reads(r, &migration[0], block(r, 0));
+        reader_reads(r, &migration[1], block(r, OTHER));
         break;
     case 2:
-        rig_probe(r);
+        rig_harvest(r);
         break;
     default:
         rig_write(the_vcpu, 0, g_test_rand_int_range(0, 20) * 50);
@@ -543,25 +513,10 @@ static void test_three_readers(Mechanism m)
 
 /* Failures */
 
-#define FAILED "finding or re-arming"
-
 /* All pages of @slot_id are published once more. */
 static bool published_whole(Rig *r, uint32_t slot_id)
 {
     return rig_published(block(r, slot_id)) == block(r, slot_id)->pages;
-}
-
-/* What fails publishes everything, which was not logged. */
-static Rig *two_slots_to_fail(Mechanism m)
-{
-    Rig *r = two_slots(m);
-
-    r->exact = false;
-    write_some(r);
-    rig_sync(r);
-    rig_forget(r);
-    r->strict = false;
-    return r;
 }
 
 /* As before: only what is written is published. */
@@ -572,56 +527,36 @@ static void recovered(Rig *r)
     write_some(r);
     settle(r);
     g_assert_cmpuint(rig_published(block(r, 0)), ==, 72);
-    g_assert_cmpint(rig_warned(r, FAILED), ==, 1);
 }
 
-/* Everything, until all memory has been re-armed. */
+/* A region that is not re-armed is published until it is. */
 static void test_rearm_fails(Mechanism m)
 {
     for (int times = 1; times < 4; times++) {
-        Rig *r = two_slots_to_fail(m);
+        Rig *r = two_slots(m);
 
+        r->exact = false;
+        r->chunk = REGION;
         write_some(r);
-        fake_fail(r->fake, KVM_WRITE_PROTECT_ALL_MEM, ENOMEM, times);
+        rig_harvest(r);
         for (int i = 0; i <= times; i++) {
+            fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, ENOMEM, i < times);
             rig_forget(r);
-            g_assert_cmpint(rig_sync(r), ==, i < times ? -ENOMEM : 0);
-            g_assert_true(published_whole(r, 0));
-            g_assert_true(published_whole(r, OTHER));
-            rig_check(r);
-            if (i < times) {
-                write_some(r);  /* of which nothing tells */
-            }
+            g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 10, 90), ==,
+                            i < times ? -ENOMEM : 0);
+            g_assert_cmpuint(rig_published(block(r, 0)), ==,
+                             i < times ? 100 : 0);
+            write_some(r);      /* of which nothing tells */
+            rig_harvest(r);
         }
+        fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, EIO, 1);
+        g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 0, PAGES), ==, -EIO);
+        rig_sync(r);
+        rig_check(r);
+        g_assert_cmpuint(r->warnings->len, ==, 0);
         recovered(r);
         two_slots_free(r);
     }
-}
-
-/* The others are still to be harvested. */
-static void test_slot_rearm_fails(Mechanism m)
-{
-    Rig *r = two_slots_to_fail(m);
-
-    write_some(r);
-    fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, EIO, 1);
-    g_assert_cmpint(rig_slot_sync(r, OTHER), ==, -EIO);
-    g_assert_true(published_whole(r, OTHER));
-    g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
-    write_some(r);              /* of which nothing tells */
-    for (int i = 0; i < 3; i++) {
-        rig_forget(r);
-        g_assert_cmpint(rig_slot_sync(r, OTHER), ==, 0);
-        g_assert_true(published_whole(r, OTHER));
-    }
-    rig_slot_sync(r, 0);
-    g_assert_true(published_whole(r, 0));
-    g_assert_cmpuint(r->fake->protects, ==, 1);
-    g_assert_cmpint(rig_sync(r), ==, 0);
-    g_assert_cmpuint(r->fake->protects, ==, 2);
-    rig_check(r);
-    recovered(r);
-    two_slots_free(r);
 }
 
 /* A harvest can fail where KVM has to copy. */
@@ -637,59 +572,30 @@ static Rig *two_slots_copied(Mechanism m)
     return r;
 }
 
+/* Its slot's pages are all published, and re-armed before they are read. */
 static void test_harvest_fails(Mechanism m)
 {
     Rig *r = two_slots_copied(m);
 
-    write_some(r);
-    fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, 1);
-    g_assert_cmpint(rig_sync(r), ==, -EIO);
-    g_assert_true(published_whole(r, 0));
-    g_assert_true(published_whole(r, OTHER));
-    rig_check(r);
-    write_some(r);
-    rig_forget(r);
-    g_assert_cmpint(rig_sync(r), ==, 0);
-    g_assert_true(published_whole(r, 0));
-    rig_check(r);
-    recovered(r);
-    two_slots_free(r);
-}
-
-/* Nothing is found after it, and all is re-armed nonetheless. */
-static void test_probe_fails(Mechanism m)
-{
-    Rig *r = two_slots_copied(m);
-
-    write_some(r);
-    rig_probe(r);
-    rig_sync(r);
-    g_assert_cmpuint(rearms(r), ==, 1);
-    fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, 1);
-    rig_forget(r);
-    g_assert_cmpint(rig_probe(r), ==, -EIO);
-    g_assert_true(published_whole(r, 0));
-    g_assert_cmpuint(rearms(r), ==, 1);
-    g_assert_cmpint(rig_sync(r), ==, 0);
-    g_assert_cmpuint(r->fake->protects, ==, 2);
-    recovered(r);
-    two_slots_free(r);
-}
-
-/* The operator hears of each trouble once, not of each sync. */
-static void test_fails_again(Mechanism m)
-{
-    Rig *r = two_slots_to_fail(m);
-
-    for (int trouble = 1; trouble < 4; trouble++) {
+    for (int i = 1; i < 4; i++) {
         write_some(r);
-        fake_fail(r->fake, KVM_WRITE_PROTECT_ALL_MEM, ENOMEM, 3);
-        for (int i = 0; i < 5; i++) {
-            rig_sync(r);
-            rig_check(r);
-        }
-        g_assert_cmpint(rig_warned(r, FAILED), ==, trouble);
+        rig_harvest(r);
+        rig_clear(r, block(r, OTHER));
+        rig_forget(r);
+        write_some(r);
+        fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, 2);
+        g_assert_cmpint(rig_sync(r), ==, -EIO);
+        g_assert_true(published_whole(r, OTHER));
+        g_assert_cmpint(published_whole(r, 0), ==, m == KVMD_WRPROT);
+        rig_check(r);
+        g_assert_false(writable(r, OTHER, 60));
+        fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, 0);
+        g_assert_cmpint(rig_sync(r), ==, 0);
+        rig_check(r);
+        g_assert_cmpint(rig_warned(r, "taken as dirty"), ==,
+                        i * (m == KVMD_WRPROT ? 2 : 1));
     }
+    recovered(r);
     two_slots_free(r);
 }
 
@@ -699,8 +605,7 @@ static void test_eintr(Mechanism m)
     Rig *r = two_slots(m);
 
     write_some(r);
-    fake_fail(r->fake, KVM_WRITE_PROTECT_ALL_MEM, EINTR, 2);
-    fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, EAGAIN, 2);
+    fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, EINTR, 2);
     fake_fail(r->fake, KVM_GET_DIRTY_LOG, EINTR, 2);
     rig_slot_sync(r, 0);
     settle(r);
@@ -710,7 +615,7 @@ static void test_eintr(Mechanism m)
 
 /* Slots that go */
 
-/* What is found first is published in a slot that goes, and re-armed once. */
+/* What is found is published when a slot goes, and re-armed never more. */
 static void test_remove(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -719,19 +624,18 @@ static void test_remove(Mechanism m)
     write_some(r);
     rig_remove(r, 0);
     g_assert_cmpuint(rig_published(b), ==, 72);
-    g_assert_cmpuint(r->fake->protects, ==, 0);
-    g_assert_cmpuint(r->fake->range_protects, ==, 1);
+    g_assert_cmpuint(r->fake->range_protects, ==, 0);
     settle(r);
     two_slots_free(r);
 }
 
-/* A probe's pages are re-armed before the slot goes, and nowhere after. */
-static void test_probe_then_remove(Mechanism m)
+/* What was un-armed in a slot is not in the next with its id. */
+static void test_harvest_then_remove(Mechanism m)
 {
     Rig *r = two_slots(m);
 
     write_some(r);
-    rig_probe(r);
+    rig_harvest(r);
     rig_remove(r, 0);
     write_some(r);
     rig_add(r, 0, PAGES, true);
@@ -752,6 +656,7 @@ static void test_remove_fails(Mechanism m)
     settle(r);
     rig_write(the_vcpu, 0, 600);
     rig_slot_sync(r, 0);
+    rig_clear(r, block(r, 0));
     rig_check(r);
     g_assert_cmpuint(r->warnings->len, ==, 0);
     two_slots_free(r);
@@ -825,7 +730,7 @@ static void test_logged_again(Mechanism m)
     for (int i = 0; i < 5; i++) {
         rig_write_range(the_vcpu, 0, 0, 70);
         if (i % 2) {
-            rig_probe(r);
+            rig_harvest(r);
         }
         rig_log(r, 0, false);
         rig_forget(r);
@@ -846,7 +751,7 @@ static void cannot_map(Rig *r, Mechanism m)
     write_some(r);
     settle(r);
     rig_slot_sync(r, OTHER);
-    rig_probe(r);
+    rig_harvest(r);
     write_some(r);
     settle(r);
     g_assert_cmpint(rig_warned(r, "cannot be mapped"), ==, m == KVMD_SHARED);
@@ -933,27 +838,23 @@ static const struct {
 } tests[] = {
     { "written-meanwhile", test_written_meanwhile },
     { "idle", test_idle },
-    { "many-slots", test_many_slots },
+    { "rearms", test_rearms },
+    { "neighbours", test_neighbours },
+    { "written-before-rearm", test_written_before_rearm },
+    { "unaligned", test_unaligned },
+    { "clear-beyond", test_clear_beyond },
     { "looks", test_looks },
-    { "runs", test_runs },
-    { "runs-of-two-slots", test_runs_of_two_slots },
+    { "publications", test_publications },
     { "counts", test_counts },
     { "sizes", test_sizes },
     { "slot-sync", test_slot_sync },
     { "slot-sync-of-none", test_slot_sync_of_none },
-    { "probe", test_probe },
-    { "probe-then-sync", test_probe_then_sync },
-    { "probe-then-slot-sync", test_probe_then_slot_sync },
-    { "probe-finds-nothing", test_probe_finds_nothing },
     { "three-readers", test_three_readers },
     { "rearm-fails", test_rearm_fails },
-    { "slot-rearm-fails", test_slot_rearm_fails },
     { "harvest-fails", test_harvest_fails },
-    { "probe-fails", test_probe_fails },
-    { "fails-again", test_fails_again },
     { "eintr", test_eintr },
     { "remove", test_remove },
-    { "probe-then-remove", test_probe_then_remove },
+    { "harvest-then-remove", test_harvest_then_remove },
     { "remove-fails", test_remove_fails },
     { "written-while-added", test_written_while_added },
     { "logged-again", test_logged_again },

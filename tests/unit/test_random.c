@@ -162,7 +162,7 @@ static void step_sync(void)
     if (one_in(3)) {
         rig_slot_sync(w.rig, any(SLOTS));
     } else if (one_in(4)) {
-        rig_probe(w.rig);
+        rig_harvest(w.rig);
     } else {
         rig_sync(w.rig);
     }
@@ -257,10 +257,14 @@ static void step_failure(void)
     k->reset_stops = one_in(3) ? any(9) : 1;
 }
 
-/* All stand still: what the last sync leaves out is lost. */
+/*
+ * All stand still: what the last sync leaves out is lost.  A region must be
+ * re-armed to be read.
+ */
 static void check(void)
 {
     hooks(false);
+    memset(w.rig->fake->inject, 0, sizeof(w.rig->fake->inject));
     finish_all();
     rig_sync(w.rig);
     rig_check(w.rig);
@@ -282,7 +286,6 @@ static void step(void)
 static void end(void)
 {
     w.rig->fake->reset_stops = 0;
-    memset(w.rig->fake->inject, 0, sizeof(w.rig->fake->inject));
     check();
     hooks(false);
     for (int i = 0; i < VCPUS; i++) {

@@ -80,7 +80,7 @@ static void goes_on(Rig *r)
     for (int i = 0; i < 3; i++) {
         write_some(r);
         rig_slot_sync(r, OTHER);
-        rig_probe(r);
+        rig_harvest(r);
         write_some(r);
         g_assert_cmpint(rig_sync(r), ==, 0);
         rig_check(r);
@@ -95,7 +95,7 @@ static void goes_on(Rig *r)
 static void leave_pending(Rig *r)
 {
     write_some(r);
-    rig_probe(r);
+    rig_harvest(r);
     rig_write_range(the_vcpu, 0, 60, 20);
 }
 
@@ -181,19 +181,21 @@ static void test_to_auto(void)
     two_slots_free(r);
 }
 
-/* "log" tells whether its pages are to be re-armed; no other has any. */
+/* "log" tells whether its pages are to be re-armed; the others' always are. */
 static void test_clears(void)
 {
-    Rig *r = two_slots_with(KVMD_LOG, FAKE_MANUAL_CAPS);
+    for (size_t i = 0; i < G_N_ELEMENTS(all_caps); i++) {
+        Rig *r = two_slots_with(KVMD_LOG, all_caps[i]);
 
-    g_assert_true(kvmd_clears(r->kvmd));
-    g_assert_cmpuint(r->fake->manual, ==, FAKE_MANUAL_CAPS);
-    rig_switch(r, KVMD_WRPROT);
-    g_assert_false(kvmd_clears(r->kvmd));
-    g_assert_cmpuint(r->fake->manual, ==, 0);
-    rig_switch(r, KVMD_LOG);
-    g_assert_true(kvmd_clears(r->kvmd));
-    two_slots_free(r);
+        g_assert_cmpint(kvmd_clears(r->kvmd), ==, all_caps[i] != 0);
+        g_assert_cmpuint(r->fake->manual, ==, all_caps[i]);
+        rig_switch(r, KVMD_WRPROT);
+        g_assert_true(kvmd_clears(r->kvmd));
+        g_assert_cmpuint(r->fake->manual, ==, 0);
+        rig_switch(r, KVMD_LOG);
+        g_assert_cmpint(kvmd_clears(r->kvmd), ==, all_caps[i] != 0);
+        two_slots_free(r);
+    }
 }
 
 /* @to is refused, for what each of @says names; and nothing has changed. */
@@ -302,7 +304,7 @@ static void test_host_lacks_it(void)
 
 /*
  * KVM will not take the log flag from a slot: it goes on logging what is
- * armed.  Pages that a probe left un-armed have to be armed by then.
+ * armed.  Pages that a harvest left un-armed have to be armed by then.
  */
 static void test_log_flag_stays(void)
 {

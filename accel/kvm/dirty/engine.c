@@ -289,7 +289,8 @@ uint32_t kvmd_ring_size(const KvmDirty *kvmd)
 
 bool kvmd_clears(const KvmDirty *kvmd)
 {
-    return kvmd->manual_protect;
+    return kvmd->ops == &kvmd_log_ops ? kvmd->manual_protect :
+        kvmd->ops->clear != NULL;
 }
 
 /*
@@ -314,17 +315,6 @@ int kvmd_sync(KvmDirty *kvmd)
     return ret;
 }
 
-int kvmd_probe(KvmDirty *kvmd)
-{
-    int ret;
-
-    lock_for_harvest(kvmd);
-    ret = kvmd->ops->probe_all ? kvmd->ops->probe_all(kvmd) :
-        kvmd->ops->sync_all(kvmd);
-    g_mutex_unlock(&kvmd->lock);
-    return ret;
-}
-
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
 {
     KvmDirtySlot *slot;
@@ -341,6 +331,14 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
     return ret;
 }
 
+static bool in_slot(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                    uint64_t first, uint64_t pages)
+{
+    uint64_t all = kvmd_slot_pages(kvmd, slot);
+
+    return pages <= all && first <= all - pages;
+}
+
 int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
                     uint64_t first, uint64_t pages)
 {
@@ -349,8 +347,9 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
 
     g_mutex_lock(&kvmd->lock);
     slot = kvmd_slot_get(kvmd, slot_id);
-    if (slot && kvmd_slot_logged(slot) && kvmd_clears(kvmd)) {
-        ret = kvmd->ops->clear(kvmd, slot, first, pages);
+    if (slot && kvmd_slot_logged(slot) && kvmd_clears(kvmd) && pages) {
+        ret = in_slot(kvmd, slot, first, pages) ?
+            kvmd->ops->clear(kvmd, slot, first, pages) : -EINVAL;
     }
     g_mutex_unlock(&kvmd->lock);
     return ret;

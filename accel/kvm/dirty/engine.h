@@ -11,8 +11,6 @@
 
 #include "kvmdirty.h"
 
-typedef struct KvmDirtyBatch KvmDirtyBatch;
-
 typedef struct KvmDirtySlot {
     struct kvm_userspace_memory_region region; /* as KVM has it */
     uint64_t tag;
@@ -23,7 +21,7 @@ typedef struct KvmDirtySlot {
      * cannot lose a page.
      */
     uint64_t *harvested;
-    bool unarmed;               /* protect.c: a probe left pages un-armed */
+    uint64_t *unarmed;          /* protect.c: the regions that are, as bits */
     struct {                    /* shared.c: KVM's own bitmap of the slot */
         void *base;             /* NULL if it is not mapped */
         size_t size;
@@ -52,7 +50,7 @@ typedef struct KvmDirtyOps {
     void (*slot_started)(KvmDirty *kvmd, KvmDirtySlot *slot);
     void (*slot_stop)(KvmDirty *kvmd, KvmDirtySlot *slot);
 
-    /* wrprot, shared: put the slot's dirty pages into kvmd->batch. */
+    /* wrprot, shared: give the slot's dirty pages to kvmd_protect_found(). */
     int (*harvest)(KvmDirty *kvmd, KvmDirtySlot *slot);
 
     /*
@@ -62,13 +60,13 @@ typedef struct KvmDirtyOps {
     int (*sync_slot)(KvmDirty *kvmd, KvmDirtySlot *slot);
     int (*sync_all)(KvmDirty *kvmd);
 
-    /* As sync_all, but pages stay un-armed; NULL if that saves nothing. */
-    int (*probe_all)(KvmDirty *kvmd);
-
     /* What was logged in a slot can be harvested after KVM removed it. */
     bool outlives_slot;
 
-    /* Re-arm what sync_slot left. */
+    /*
+     * Re-arm what sync_slot left; the range is in the slot.  NULL if it never
+     * leaves any.
+     */
     int (*clear)(KvmDirty *kvmd, KvmDirtySlot *slot,
                  uint64_t first, uint64_t pages);
 } KvmDirtyOps;
@@ -92,10 +90,9 @@ struct KvmDirty {
 
     bool manual_protect;        /* log.c: re-armed by KVM_CLEAR_DIRTY_LOG */
 
-    bool can_protect;           /* protect.c: all is re-armed in O(1) */
+    bool can_protect;           /* protect.c: a region is re-armed in O(1) */
     bool can_fetch;             /* wrprot.c: and harvested without re-arm */
     bool can_map;               /* shared.c: by mapping KVM's bitmap */
-    KvmDirtyBatch *batch;       /* protect.c: of the sync under way */
 
     KvmDirtySplit split;        /* split.c: KVMD_SPLIT_OFF if KVM cannot */
     GArray *split_ranges;       /* struct kvm_split_huge_pages, to be done */
@@ -167,23 +164,14 @@ static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
 }
 
 /*
- * batch.c: pages that were harvested and not yet published.  What it takes
- * follows their number.
+ * log.c: KVM_GET_DIRTY_LOG of @slot failed with @ret, which the operator is
+ * told: publish all of it.
  */
-KvmDirtyBatch *kvmd_batch_new(void);
-void kvmd_batch_free(KvmDirtyBatch *batch);
-bool kvmd_batch_empty(const KvmDirtyBatch *batch);
-
-/* Add what word @index of the slot's bitmap has; in a slot, words ascend. */
-void kvmd_batch_add(KvmDirtyBatch *batch, const KvmDirtySlot *slot,
-                    uint64_t index, uint64_t word);
-
-/* Publish all of @batch, and count it. */
-void kvmd_batch_publish(KvmDirty *kvmd, const KvmDirtyBatch *batch);
+void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int ret);
 
 /*
- * protect.c: what wrprot and shared have in common, which is to re-arm all
- * memory at once; and the ring, after an overflow.
+ * protect.c: what wrprot and shared have in common, which is to re-arm regions
+ * at once; and the ring, which re-arms all memory after an overflow.
  */
 bool kvmd_protect_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
                          GError **error);
@@ -194,7 +182,13 @@ bool kvmd_protect_enable_cap(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
 int kvmd_protect_all(KvmDirty *kvmd);
 int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot);
 int kvmd_protect_sync_all(KvmDirty *kvmd);
-int kvmd_protect_probe_all(KvmDirty *kvmd);
+int kvmd_protect_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
+                       uint64_t first, uint64_t pages);
+/* A harvest took these @n words of the slot's bitmap, from page @first on. */
+void kvmd_protect_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                        const uint64_t *words, size_t n);
+void kvmd_protect_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot);
+void kvmd_protect_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot);
 
 /*
  * vm_stats.c: KVM's statistics of the VM; no lock is needed.
@@ -217,8 +211,13 @@ int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot);
  */
 void kvmd_overflow(KvmDirty *kvmd);
 
-/* overflow.c: publish every page of @slot, whatever KVM knows. Returns 0. */
+/*
+ * overflow.c: publish every page of @slot, or of a range, whatever KVM knows.
+ * kvmd_publish_whole() returns 0.
+ */
 int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot);
+void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
+                        uint64_t first, uint64_t pages);
 
 /* ring.c: reap one ring, or all if @vcpu is NULL; returns the pages taken. */
 uint64_t kvmd_ring_reap(KvmDirty *kvmd, KvmDirtyVcpu *vcpu);

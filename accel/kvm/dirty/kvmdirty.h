@@ -9,12 +9,10 @@
  *   harvest   take the pages that were written since the last harvest
  *   re-arm    write-protect harvested pages, so that the next write shows
  *
- * and one rule: pages are published (handed to KvmDirtyVmm.publish) only
- * after they were re-armed.  There are two exceptions.  For the mechanism "log"
- * with manual protection they are published first, and must be re-armed with
- * kvmd_slot_clear() before their contents are read; and kvmd_probe() publishes
- * what the next kvmd_sync() re-arms.  Either way no contents are read between
- * a harvest and its re-arm.
+ * and one rule: no contents are read between a page's harvest and its re-arm.
+ * So pages are published (handed to KvmDirtyVmm.publish) after they were
+ * re-armed; or, where kvmd_clears() is true, before, and then they must be
+ * re-armed with kvmd_slot_clear() before their contents are read.
  *
  * The library needs glib and <linux/kvm.h>, nothing else; a virtual machine
  * monitor lends it the few things in KvmDirtyVmm.
@@ -55,8 +53,8 @@ typedef enum KvmDirtyMechanism {
     KVMD_AUTO,              /* only to ask for: the best the host offers */
     KVMD_LOG,               /* KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG */
     KVMD_RING,              /* KVM_CAP_DIRTY_LOG_RING and a reaper */
-    KVMD_WRPROT,            /* KVM_GET_DIRTY_LOG, KVM_WRITE_PROTECT_ALL_MEM */
-    KVMD_SHARED,            /* mapped bitmaps, KVM_WRITE_PROTECT_ALL_MEM */
+    KVMD_WRPROT,            /* KVM_GET_DIRTY_LOG, KVM_WRITE_PROTECT_RANGE */
+    KVMD_SHARED,            /* mapped bitmaps, KVM_WRITE_PROTECT_RANGE */
     KVMD__MAX
 } KvmDirtyMechanism;
 
@@ -203,9 +201,7 @@ int kvmd_slot_set(KvmDirty *kvmd,
 /*
  * kvmd_sync:
  * Harvest all logged slots and publish their pages.  Every write that a vCPU
- * completed before the call is published when it returns.  KVMD_WRPROT and
- * KVMD_SHARED re-arm all memory at once, at a cost that does not depend on how
- * much that is.
+ * completed before the call is published when it returns.
  * Returns: 0, or -errno of the ioctl that failed; then more is published
  * rather than less.
  */
@@ -213,26 +209,17 @@ int kvmd_sync(KvmDirty *kvmd);
 
 /*
  * kvmd_slot_sync:
- * The same for one slot; no other is re-armed.  With rings this is
- * kvmd_sync(), as a ring holds the pages of every slot.
+ * The same for one slot.  With rings this is kvmd_sync(), as a ring holds the
+ * pages of every slot.
  */
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
 
 /*
- * kvmd_probe:
- * The same for all slots, for who wants to count pages and not to read them:
- * where re-arming would take write-protecting all memory, they are not
- * re-armed, and a page that goes on being written is not counted again by the
- * next probe.  They are when its slot or all slots are synced next: whoever
- * takes pages to read them syncs first, and lets no probe in between.
- */
-int kvmd_probe(KvmDirty *kvmd);
-
-/*
  * kvmd_slot_clear:
- * Re-arm those pages of [@first, @first + @pages) that kvmd_slot_sync() has
- * published and that were not re-armed since.  Where kvmd_clears() is false
- * they are re-armed already, and nothing is done.
+ * Re-arm those pages of [@first, @first + @pages) that a sync has published
+ * and that were not re-armed since; KVMD_WRPROT and KVMD_SHARED do so by whole
+ * regions of 2 MiB.  Where kvmd_clears() is false the pages are re-armed
+ * already, and nothing is done.
  * Returns: 0; -EINVAL if the range ends beyond the slot; or -errno of the
  * ioctl that failed.  After an error the pages are still to be re-armed, and
  * the next sync publishes them again.

@@ -11,8 +11,6 @@
 
 #include "engine.h"
 
-#include <errno.h>
-
 static void log_begin(KvmDirty *kvmd)
 {
     int caps = kvmd_check_extension(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2);
@@ -44,6 +42,13 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->harvested, g_free);
 }
 
+void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int ret)
+{
+    kvmd_warn(kvmd, "KVM_GET_DIRTY_LOG of slot 0x%x failed (%s): all its "
+              "pages are taken as dirty", slot->region.slot, g_strerror(-ret));
+    kvmd_publish_whole(kvmd, slot);
+}
+
 static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     size_t n = kvmd_words(kvmd_slot_pages(kvmd, slot));
@@ -59,10 +64,7 @@ static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
     fetched = kvmd_now();
     kvmd->stats.harvest_ns += fetched - start;
     if (ret < 0) {
-        kvmd_warn(kvmd, "KVM_GET_DIRTY_LOG of slot 0x%x failed (%s): all its "
-                  "pages are taken as dirty", slot->region.slot,
-                  g_strerror(-ret));
-        kvmd_publish_whole(kvmd, slot);
+        kvmd_harvest_failed(kvmd, slot, ret);
         return ret;
     }
     pages = kvmd_count_pages(slot->harvested, n);
@@ -110,10 +112,6 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
     int64_t start;
     int ret;
 
-    if (pages > kvmd_slot_pages(kvmd, slot) ||
-        first > kvmd_slot_pages(kvmd, slot) - pages) {
-        return -EINVAL;
-    }
     clear = g_new(uint64_t, n);
     for (size_t i = 0; i < n; i++) {
         clear[i] = slot->harvested[w0 + i] &

@@ -31,16 +31,19 @@ static int rearm_everything(KvmDirty *kvmd)
         kvmd_slots_foreach_logged(kvmd, log_flag_toggle);
 }
 
-int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot)
+/* publish() takes whole words: a few pages before @first may come with them. */
+void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
+                        uint64_t first, uint64_t pages)
 {
-    uint64_t pages = kvmd_slot_pages(kvmd, slot), first = 0;
+    uint64_t end = first + pages;
     uint64_t ones[CHUNK_WORDS];
 
     for (size_t i = 0; i < CHUNK_WORDS; i++) {
         ones[i] = ~UINT64_C(0);
     }
-    while (first < pages) {
-        uint64_t n = MIN(pages - first, CHUNK_WORDS * KVMD_WORD_PAGES);
+    first -= first % KVMD_WORD_PAGES;
+    while (first < end) {
+        uint64_t n = MIN(end - first, CHUNK_WORDS * KVMD_WORD_PAGES);
         uint64_t tail = n % KVMD_WORD_PAGES;
 
         if (tail) {
@@ -50,6 +53,11 @@ int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot)
         kvmd_publish(kvmd, slot, first, ones, kvmd_words(n));
         first += n;
     }
+}
+
+int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    kvmd_publish_range(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
     return 0;
 }
 

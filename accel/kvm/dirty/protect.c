@@ -1,23 +1,26 @@
 /*
- * Re-arming by write-protecting all memory, or all of a slot, at once.
+ * Re-arming by write-protecting a whole region at once, just in time.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * KVM_WRITE_PROTECT_ALL_MEM costs the same whatever was written and however
- * much memory there is, but every page that the guest goes on writing to
- * faults once more.  So it is for who wants all pages: a sync of one slot,
- * which is what a display does thirty times a second, write-protects that
- * slot, and a probe, which only wants to count, nothing at all.
+ * A harvest publishes what it finds and leaves it un-armed; whoever reads a
+ * page calls kvmd_slot_clear() first, and that write-protects the regions it
+ * is in (I3).  KVM does so through the one entry of a page table that a region
+ * has, whatever was written in it.  Until then the guest writes to the pages
+ * without a fault; and a page that is written between the harvest and its turn
+ * to be read is not harvested once more.
  *
- * The order is the same for all of them: harvest (I2), re-arm, and publish
- * when KVM has flushed the TLBs (I3).  The pages of a probe are published
- * un-armed; whoever reads them syncs first, and that re-arms them.
+ * Nothing is harvested when a region is re-armed (I2): what was written in it
+ * since stays in KVM's log, for the next harvest.
  */
 
 #include "engine.h"
 
 #include <errno.h>
 #include <linux/kvm_dirty_tracking.h>
+
+/* What KVM_WRITE_PROTECT_RANGE widens every range to. */
+#define REGION_SIZE (UINT64_C(2) << 20)
 
 bool kvmd_protect_enable_cap(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
                              uint32_t capability, const char *name,
@@ -59,146 +62,158 @@ int kvmd_protect_all(KvmDirty *kvmd)
     return kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_ALL_MEM, NULL);
 }
 
-static int protect_slot(KvmDirty *kvmd, const KvmDirtySlot *slot)
+/* A slot may begin within a region: its regions are those of the guest. */
+static uint64_t region_of(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                          uint64_t page)
 {
-    struct kvm_write_protect_range range = {
-        .gpa = slot->region.guest_phys_addr,
-        .size = slot->region.memory_size,
-    };
+    uint64_t gpa = slot->region.guest_phys_addr;
 
-    return kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_RANGE, &range);
+    return (gpa + page * kvmd->page_size) / REGION_SIZE - gpa / REGION_SIZE;
 }
 
-static int harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
+static uint64_t regions_of(const KvmDirty *kvmd, const KvmDirtySlot *slot)
 {
-    int64_t start = kvmd_now();
-    int ret = kvmd->ops->harvest(kvmd, slot);
-
-    kvmd->stats.harvest_ns += kvmd_now() - start;
-    return ret;
+    return region_of(kvmd, slot, kvmd_slot_pages(kvmd, slot) - 1) + 1;
 }
 
-/* Nobody can write to a slot that is gone. */
-static int rearm_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+static uint64_t *word_of(const KvmDirtySlot *slot, uint64_t region)
 {
-    int64_t start = kvmd_now();
-    int ret = slot->gone ? 0 : protect_slot(kvmd, slot);
-
-    kvmd->stats.rearm_ns += kvmd_now() - start;
-    slot->unarmed = false;
-    return ret;
+    return &slot->unarmed[region / 64];
 }
 
-static int armed(KvmDirty *kvmd, KvmDirtySlot *slot)
+static uint64_t bit_of(uint64_t region)
 {
-    (void)kvmd;
-    slot->unarmed = false;
-    return 0;
+    return UINT64_C(1) << region % 64;
 }
 
-static int rearm_all(KvmDirty *kvmd)
+static bool is_unarmed(const KvmDirtySlot *slot, uint64_t region)
 {
-    int64_t start = kvmd_now();
-    int ret = kvmd_protect_all(kvmd);
-
-    kvmd->stats.rearm_ns += kvmd_now() - start;
-    kvmd_slots_foreach_logged(kvmd, armed);
-    return ret;
+    return *word_of(slot, region) & bit_of(region);
 }
 
-static int left_unarmed(KvmDirty *kvmd, KvmDirtySlot *slot)
+static void leave_unarmed(const KvmDirty *kvmd, KvmDirtySlot *slot,
+                          uint64_t first, uint64_t pages)
 {
-    (void)kvmd;
-    slot->unarmed = true;
-    return 0;
-}
+    uint64_t last = region_of(kvmd, slot, first + pages - 1);
 
-static int is_unarmed(KvmDirty *kvmd, KvmDirtySlot *slot)
-{
-    (void)kvmd;
-    return slot->unarmed;
-}
-
-/*
- * Publish what the sync found; or, if @ret says that a harvest or the re-arm
- * failed, all of @slot or, if NULL, of every slot.  Pages that may be neither
- * armed nor known stay so until all memory has been re-armed.
- */
-static void publish(KvmDirty *kvmd, KvmDirtySlot *slot, int ret)
-{
-    int64_t start = kvmd_now();
-
-    if (ret < 0 && !kvmd->rearm_failed) {
-        kvmd_warn(kvmd, "finding or re-arming the dirty pages failed (%s): "
-                  "all pages are taken as dirty until it succeeds",
-                  g_strerror(-ret));
+    for (uint64_t i = region_of(kvmd, slot, first); i <= last; i++) {
+        *word_of(slot, i) |= bit_of(i);
     }
-    if (ret == 0 && !kvmd->rearm_failed) {
-        kvmd_batch_publish(kvmd, kvmd->batch);
-    } else if (slot) {
-        kvmd_publish_whole(kvmd, slot);
-    } else {
-        kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);
+}
+
+/* KVM write-protects all of a slot when its logging begins. */
+void kvmd_protect_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    slot->unarmed = g_new0(uint64_t, kvmd_words(regions_of(kvmd, slot)));
+}
+
+void kvmd_protect_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    g_clear_pointer(&slot->unarmed, g_free);
+}
+
+void kvmd_protect_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                        const uint64_t *words, size_t n)
+{
+    uint64_t pages = kvmd_count_pages(words, n);
+    int64_t start;
+
+    if (!pages) {
+        return;
     }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t page = first + i * KVMD_WORD_PAGES;
+
+        if (words[i]) {
+            leave_unarmed(kvmd, slot, page,
+                          MIN(KVMD_WORD_PAGES,
+                              kvmd_slot_pages(kvmd, slot) - page));
+        }
+    }
+    start = kvmd_now();
+    kvmd_publish(kvmd, slot, first, words, n);
     kvmd->stats.publish_ns += kvmd_now() - start;
-}
-
-static void begin(KvmDirty *kvmd)
-{
-    kvmd->batch = kvmd_batch_new();
-}
-
-static void end(KvmDirty *kvmd)
-{
-    g_clear_pointer(&kvmd->batch, kvmd_batch_free);
+    kvmd->stats.pages += pages;
 }
 
 int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    int ret, rearmed = 0;
+    uint64_t pages = kvmd->stats.pages, published = kvmd->stats.publish_ns;
+    int64_t start = kvmd_now();
+    int ret = kvmd->ops->harvest(kvmd, slot);
 
-    begin(kvmd);
-    ret = harvest(kvmd, slot);
-    if (!kvmd_batch_empty(kvmd->batch) || slot->unarmed) {
-        rearmed = rearm_slot(kvmd, slot);
+    published = kvmd->stats.publish_ns - published;
+    kvmd->stats.harvest_ns += kvmd_now() - start - published;
+    if (ret < 0) {
+        leave_unarmed(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
+        kvmd_harvest_failed(kvmd, slot, ret);
     }
-    ret = ret ? ret : rearmed;
-    publish(kvmd, slot, ret);
-    kvmd->rearm_failed |= ret < 0;
-    end(kvmd);
+    kvmd->stats.harvests += kvmd->stats.pages != pages;
     return ret;
 }
 
 int kvmd_protect_sync_all(KvmDirty *kvmd)
 {
-    bool wanted = kvmd->rearm_failed;
-    int ret, rearmed = 0;
+    return kvmd_slots_foreach_logged(kvmd, kvmd_protect_sync_slot);
+}
 
-    begin(kvmd);
-    ret = kvmd_slots_foreach_logged(kvmd, harvest);
-    if (wanted || !kvmd_batch_empty(kvmd->batch) ||
-        kvmd_slots_foreach_logged(kvmd, is_unarmed)) {
-        rearmed = rearm_all(kvmd);
+/* The first region from @region on, below @end, that is un-armed, or is not. */
+static uint64_t find(const KvmDirtySlot *slot, uint64_t region, uint64_t end,
+                     bool unarmed)
+{
+    while (region < end && is_unarmed(slot, region) != unarmed) {
+        region++;
     }
-    ret = ret ? ret : rearmed;
-    publish(kvmd, NULL, ret);
-    kvmd->rearm_failed = ret < 0;
-    end(kvmd);
+    return region;
+}
+
+/* Re-arm the regions [@region, @end), which are un-armed. */
+static int rearm(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t region,
+                 uint64_t end)
+{
+    uint64_t base = slot->region.guest_phys_addr / REGION_SIZE;
+    struct kvm_write_protect_range range = {
+        .gpa = (base + region) * REGION_SIZE,
+        .size = (end - region) * REGION_SIZE,
+    };
+    int ret = kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_RANGE, &range);
+
+    for (; ret == 0 && region < end; region++) {
+        *word_of(slot, region) &= ~bit_of(region);
+    }
     return ret;
 }
 
-/* A page that is published un-armed is not found again by the next probe. */
-int kvmd_protect_probe_all(KvmDirty *kvmd)
+static int rearm_some(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t region,
+                      uint64_t end)
 {
+    int ret = 0;
+
+    while (ret == 0 && (region = find(slot, region, end, true)) < end) {
+        uint64_t armed = find(slot, region, end, false);
+
+        ret = rearm(kvmd, slot, region, armed);
+        region = armed;
+    }
+    return ret;
+}
+
+/*
+ * What cannot be re-armed is written and nobody is told: it is published again,
+ * to be read again when it can be.
+ */
+int kvmd_protect_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
+                       uint64_t first, uint64_t pages)
+{
+    int64_t start = kvmd_now();
     int ret;
 
-    begin(kvmd);
-    ret = kvmd_slots_foreach_logged(kvmd, harvest);
-    if (!kvmd_batch_empty(kvmd->batch)) {
-        kvmd_slots_foreach_logged(kvmd, left_unarmed);
+    ret = rearm_some(kvmd, slot, region_of(kvmd, slot, first),
+                     region_of(kvmd, slot, first + pages - 1) + 1);
+    kvmd->stats.rearm_ns += kvmd_now() - start;
+    if (ret < 0) {
+        kvmd_publish_range(kvmd, slot, first, pages);
     }
-    publish(kvmd, NULL, ret);
-    kvmd->rearm_failed |= ret < 0;
-    end(kvmd);
     return ret;
 }

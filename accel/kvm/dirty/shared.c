@@ -1,6 +1,6 @@
 /*
- * The mechanism "shared": KVM's own bitmap of each slot, mapped, and one
- * write-protection of all memory.
+ * The mechanism "shared": KVM's own bitmap of each slot, mapped, and regions
+ * that are write-protected at once.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -74,23 +74,24 @@ static void shared_slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
 
 static void shared_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    (void)kvmd;
+    kvmd_protect_slot_stop(kvmd, slot);
     if (slot->map.base) {
         munmap(slot->map.base, slot->map.size);
         slot->map.base = NULL;
     }
 }
 
-static void harvest_group(KvmDirty *kvmd, const KvmDirtySlot *slot,
-                          uint64_t group)
+static void harvest_group(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t group)
 {
-    uint64_t words = kvmd_words(kvmd_slot_pages(kvmd, slot));
     uint64_t first = group * GROUP_WORDS;
-    uint64_t end = MIN(first + GROUP_WORDS, words);
+    size_t n = MIN(GROUP_WORDS,
+                   kvmd_words(kvmd_slot_pages(kvmd, slot)) - first);
+    uint64_t words[GROUP_WORDS];
 
-    for (uint64_t i = first; i < end; i++) {
-        kvmd_batch_add(kvmd->batch, slot, i, bitmap_take(&slot->map.bitmap[i]));
+    for (size_t i = 0; i < n; i++) {
+        words[i] = bitmap_take(&slot->map.bitmap[first + i]);
     }
+    kvmd_protect_found(kvmd, slot, first * KVMD_WORD_PAGES, words, n);
 }
 
 static int shared_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
@@ -114,11 +115,12 @@ static int shared_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
 
 const KvmDirtyOps kvmd_shared_ops = {
     .enable = shared_enable,
+    .slot_start = kvmd_protect_slot_start,
     .slot_started = shared_slot_started,
     .slot_stop = shared_slot_stop,
     .harvest = shared_harvest,
     .sync_slot = kvmd_protect_sync_slot,
     .sync_all = kvmd_protect_sync_all,
-    .probe_all = kvmd_protect_probe_all,
+    .clear = kvmd_protect_clear,
     .outlives_slot = true,
 };

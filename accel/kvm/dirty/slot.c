@@ -215,9 +215,13 @@ int kvmd_slot_set(KvmDirty *kvmd,
     return ret;
 }
 
+/* Should the log flag stay, so does what is un-armed: nothing may be. */
 static int slot_pause(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     sync_for(kvmd, slot);
+    if (kvmd_clears(kvmd)) {
+        kvmd->ops->clear(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
+    }
     kvmd_slot_log_flag(kvmd, slot, false);
     slot_stop(kvmd, slot);
     return 0;

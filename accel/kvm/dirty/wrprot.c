@@ -1,6 +1,6 @@
 /*
  * The mechanism "wrprot": a bitmap per slot, which KVM copies out without
- * touching the page tables, and one write-protection of all memory.
+ * touching the page tables, and regions that are write-protected at once.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -39,16 +39,18 @@ int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
     };
     int ret = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_LOG, &log);
 
-    for (size_t i = 0; ret >= 0 && i < n; i++) {
-        kvmd_batch_add(kvmd->batch, slot, i, words[i]);
+    if (ret >= 0) {
+        kvmd_protect_found(kvmd, slot, 0, words, n);
     }
     return ret;
 }
 
 const KvmDirtyOps kvmd_wrprot_ops = {
     .enable = wrprot_enable,
+    .slot_start = kvmd_protect_slot_start,
+    .slot_stop = kvmd_protect_slot_stop,
     .harvest = kvmd_wrprot_harvest,
     .sync_slot = kvmd_protect_sync_slot,
     .sync_all = kvmd_protect_sync_all,
-    .probe_all = kvmd_protect_probe_all,
+    .clear = kvmd_protect_clear,
 };
