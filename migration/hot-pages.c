@@ -1,0 +1,171 @@
+/*
+ * Which pages of a block wait, dirty, until the guest stops.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The end of a round costs the groups that are dirty or wait, and a search of
+ * two bitmaps that have a bit for each group.  What is known of a group says
+ * itself how old it is, so that nobody has to forget it, and the host gives no
+ * memory for groups that are never written.
+ */
+
+#include "qemu/osdep.h"
+#include "hot-pages.h"
+
+/* 54 bits of rounds do not wrap. */
+typedef struct Group {
+    uint64_t pages:10;         /* dirty at the end of @round, then sent */
+    uint64_t round:54;         /* if it waits: the last before it did */
+} Group;
+
+struct HotPages {
+    unsigned long pages;
+    uint64_t round;             /* how many are over */
+    unsigned long *waits;
+    Group *groups;
+};
+
+static unsigned long groups_of(unsigned long pages)
+{
+    return DIV_ROUND_UP(pages, PAGE_GROUP);
+}
+
+HotPages *hot_pages_new(unsigned long pages)
+{
+    HotPages *hot = g_new(HotPages, 1);
+
+    hot->pages = pages;
+    hot->round = 0;
+    hot->waits = bitmap_new(groups_of(pages));
+    hot->groups = g_new0(Group, groups_of(pages));
+    return hot;
+}
+
+void hot_pages_free(HotPages *hot)
+{
+    if (hot) {
+        g_free(hot->waits);
+        g_free(hot->groups);
+        g_free(hot);
+    }
+}
+
+static unsigned long pages_in(const HotPages *hot, unsigned long group)
+{
+    return MIN(PAGE_GROUP, hot->pages - group * PAGE_GROUP);
+}
+
+static unsigned long count_dirty(const HotPages *hot, const PageBitmap *map,
+                                 unsigned long group)
+{
+    return page_bitmap_count(map, group * PAGE_GROUP, pages_in(hot, group));
+}
+
+/* Returns: how many pages of @group were sent in the round that is over. */
+static unsigned long count_sent(const HotPages *hot, unsigned long group)
+{
+    const Group *known = &hot->groups[group];
+
+    if (hot->round == 1) {
+        return pages_in(hot, group);
+    }
+    return known->round == hot->round - 1 ? known->pages : 0;
+}
+
+/* In the next round @dirty pages of @group will be sent. */
+static void send_group(HotPages *hot, unsigned long group, unsigned long dirty)
+{
+    clear_bit(group, hot->waits);
+    hot->groups[group] = (Group) { .pages = dirty, .round = hot->round };
+}
+
+/* Nothing of @group will be sent, unless it is released meanwhile. */
+static void hold_group(HotPages *hot, unsigned long group)
+{
+    set_bit(group, hot->waits);
+    hot->groups[group] = (Group) { .pages = 0, .round = hot->round };
+}
+
+static bool take(unsigned long *left, unsigned long pages)
+{
+    if (pages > *left) {
+        return false;
+    }
+    *left -= pages;
+    return true;
+}
+
+/* Returns: what those that go on waiting leave of @left. */
+static unsigned long look_at_waiting(HotPages *hot, const PageBitmap *map,
+                                     unsigned long left, bool crowded)
+{
+    unsigned long end = groups_of(hot->pages);
+    unsigned long group = find_next_bit(hot->waits, end, 0);
+
+    for (; group < end; group = find_next_bit(hot->waits, end, group + 1)) {
+        unsigned long dirty = count_dirty(hot, map, group);
+        uint64_t waited = hot->round - hot->groups[group].round;
+
+        if ((crowded && waited >= HOT_ROUNDS) || !take(&left, dirty)) {
+            send_group(hot, group, dirty);
+        }
+    }
+    return left;
+}
+
+/*
+ * What has just ceased to wait is looked at too, but since nothing of it was
+ * sent it is not hot.
+ * Returns: what those that begin to wait leave of @left.
+ */
+static unsigned long look_at_others(HotPages *hot, const PageBitmap *map,
+                                    unsigned long left, bool *refused)
+{
+    unsigned long page = hot_pages_next(hot, map, hot->pages, 0);
+
+    while (page < hot->pages) {
+        unsigned long group = page / PAGE_GROUP;
+        unsigned long dirty = count_dirty(hot, map, group);
+        unsigned long sent = count_sent(hot, group);
+        bool is_hot = sent && dirty * HOT_PART >= sent;
+
+        if (is_hot && take(&left, dirty)) {
+            hold_group(hot, group);
+        } else {
+            *refused |= is_hot;
+            send_group(hot, group, dirty);
+        }
+        page = hot_pages_next(hot, map, hot->pages, (group + 1) * PAGE_GROUP);
+    }
+    return left;
+}
+
+unsigned long hot_pages_end_round(HotPages *hot, const PageBitmap *map,
+                                  unsigned long budget, bool crowded,
+                                  bool *refused)
+{
+    unsigned long left;
+
+    hot->round++;
+    left = look_at_waiting(hot, map, budget, crowded);
+    left = look_at_others(hot, map, left, refused);
+    return budget - left;
+}
+
+unsigned long hot_pages_next(const HotPages *hot, const PageBitmap *map,
+                             unsigned long end, unsigned long start)
+{
+    unsigned long page = page_bitmap_next(map, end, start);
+
+    while (page < end && test_bit(page / PAGE_GROUP, hot->waits)) {
+        start = find_next_zero_bit(hot->waits, groups_of(end),
+                                   page / PAGE_GROUP + 1) * PAGE_GROUP;
+        page = page_bitmap_next(map, end, start);
+    }
+    return page;
+}
+
+void hot_pages_release(HotPages *hot)
+{
+    bitmap_zero(hot->waits, groups_of(hot->pages));
+}
