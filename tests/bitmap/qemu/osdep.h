@@ -1,5 +1,5 @@
 /*
- * What page-bitmap.c needs of QEMU, so that it can be tested without.
+ * What the tested files need of QEMU, so that they can be tested without.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
