@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Break the page bitmaps on purpose, and see their tests fail.
+"""Break the page bitmaps and the pages that wait, and see their tests fail.
 
 usage: mutants.py [--sanitize KIND] [--cc COMMAND] ROOT [NAME...]
 
@@ -15,6 +15,7 @@ Left out, since no test of what is in a bitmap can tell them:
 - page_bitmap_next() that stops before the last group: it does not end.
 - page_block_mark() that comes before the bit of the page: it is the caller
   who sets that.
+- hot_pages_next() that looks at one waiting group after the other.
 """
 
 from __future__ import annotations
@@ -33,8 +34,15 @@ from pathlib import Path
 
 HEADER = "include/exec/page-bitmap.h"
 SOURCE = "migration/page-bitmap.c"
+HOT_HEADER = "migration/hot-pages.h"
+HOT = "migration/hot-pages.c"
 TESTS = "tests/bitmap"
-PROGRAM = "test_page_bitmap.c"
+PROGRAMS = {
+    HEADER: "test_page_bitmap",
+    SOURCE: "test_page_bitmap",
+    HOT_HEADER: "test_hot_pages",
+    HOT: "test_hot_pages",
+}
 
 SEED = "--seed=R02S" + 32 * "1"
 LIMIT = 120  # seconds
@@ -42,7 +50,7 @@ LIMIT = 120  # seconds
 
 @dataclass(frozen=True)
 class Mutant:
-    """In file, old becomes new; the tests must then fail."""
+    """In file, old becomes new; its tests must then fail."""
 
     name: str
     file: str
@@ -338,7 +346,303 @@ SEARCH = (
     ),
 )
 
-MUTANTS = SUMMARY + GROUPS + SEARCH
+HOT_PAGES = (
+    Mutant(
+        "hot: if more than half is dirty again",
+        HOT,
+        "dirty * HOT_PART >= sent",
+        "dirty * HOT_PART > sent",
+    ),
+    Mutant(
+        "hot: half is rounded down",
+        HOT,
+        "dirty * HOT_PART >= sent",
+        "dirty >= sent / HOT_PART",
+    ),
+    Mutant(
+        "hot: if all is dirty again",
+        HOT_HEADER,
+        "#define HOT_PART 2\n",
+        "#define HOT_PART 1\n",
+    ),
+    Mutant(
+        "hot: whatever is dirty of what was not",
+        HOT,
+        "is_hot = sent && dirty",
+        "is_hot = dirty",
+    ),
+    Mutant(
+        "hot: any round before will do",
+        HOT,
+        "known->round == hot->round - 1 ? known->pages : 0",
+        "known->pages",
+    ),
+    Mutant(
+        "hot: the round before the last will do",
+        HOT,
+        "known->round == hot->round - 1 ?",
+        "known->round + 2 >= hot->round ?",
+    ),
+    Mutant(
+        "hot: rounds have 16 bits, those of groups more",
+        HOT,
+        "    uint64_t round;             /* how many are over */\n",
+        "    uint16_t round;\n",
+    ),
+    Mutant(
+        "hot: a group's rounds have 16 bits",
+        HOT,
+        "    uint64_t round:54; ",
+        "    uint64_t round:16; ",
+    ),
+    Mutant(
+        "hot: rounds have 16 bits",
+        HOT,
+        "known->round == hot->round - 1 ?",
+        "(uint16_t)(hot->round - known->round) == 1 ?",
+    ),
+    Mutant(
+        "hot: 512 pages are too many to count",
+        HOT,
+        "    uint64_t pages:10; ",
+        "    uint64_t pages:9; ",
+    ),
+    Mutant(
+        "hot: nothing is in the first round",
+        HOT,
+        "    if (hot->round == 1) {\n",
+        "    if (false) {\n",
+    ),
+    Mutant(
+        "hot: the second round is the first",
+        HOT,
+        "    if (hot->round == 1) {\n",
+        "    if (hot->round == 2) {\n",
+    ),
+    Mutant(
+        "hot: in the first round a short group sends what it does not have",
+        HOT,
+        "        return pages_in(hot, group);\n    }\n    return known",
+        "        return PAGE_GROUP;\n    }\n    return known",
+    ),
+    Mutant(
+        "hot: a round does not end",
+        HOT,
+        "    hot->round++;\n",
+        "    hot->round = 1;\n",
+    ),
+    Mutant(
+        "hot: what is sent is not remembered",
+        HOT,
+        "    hot->groups[group] = (Group) { .pages = dirty, "
+        ".round = hot->round };\n",
+        "",
+    ),
+    Mutant(
+        "hot: only what is hot is measured again",
+        HOT,
+        "            send_group(hot, group, dirty);\n        }\n        page",
+        "            if (!sent || is_hot) {\n"
+        "                send_group(hot, group, dirty);\n"
+        "            }\n        }\n        page",
+    ),
+    Mutant(
+        "hot: what waited counts as sent",
+        HOT,
+        "    hot->groups[group] = (Group) { .pages = 0,",
+        "    hot->groups[group] = (Group) { .pages = 10,",
+    ),
+    Mutant(
+        "hot: a group that is hot is passed over",
+        HOT,
+        "hot_pages_next(hot, map, hot->pages, (group + 1) * PAGE_GROUP)",
+        "hot_pages_next(hot, map, hot->pages, (group + 2) * PAGE_GROUP)",
+    ),
+    Mutant(
+        "hot: the first group is not looked at",
+        HOT,
+        "hot_pages_next(hot, map, hot->pages, 0)",
+        "hot_pages_next(hot, map, hot->pages, PAGE_GROUP)",
+    ),
+    Mutant(
+        "budget: it is full before it is",
+        HOT,
+        "    if (pages > *left) {\n",
+        "    if (pages >= *left) {\n",
+    ),
+    Mutant(
+        "budget: there is always room",
+        HOT,
+        "    if (pages > *left) {\n",
+        "    if (!*left) {\n",
+    ),
+    Mutant(
+        "budget: each group has all of it",
+        HOT,
+        "    *left -= pages;\n",
+        "",
+    ),
+    Mutant(
+        "budget: who waits needs none",
+        HOT,
+        "    left = look_at_waiting(hot, map, budget, crowded);\n",
+        "    look_at_waiting(hot, map, budget, crowded);\n"
+        "    left = budget;\n",
+    ),
+    Mutant(
+        "budget: those that become hot do not count",
+        HOT,
+        "    left = look_at_others(hot, map, left, refused);\n",
+        "    look_at_others(hot, map, left, refused);\n",
+    ),
+    Mutant(
+        "budget: who waits stays, however much there is of it",
+        HOT,
+        " || !take(&left, dirty)) {\n            send",
+        " || (!take(&left, dirty) && false)) {\n            send",
+    ),
+    Mutant(
+        "budget: what is hot comes before who waits",
+        HOT,
+        """\
+    left = look_at_waiting(hot, map, budget, crowded);
+    left = look_at_others(hot, map, left, refused);
+""",
+        """\
+    left = look_at_others(hot, map, budget, refused);
+    left = look_at_waiting(hot, map, left, crowded);
+""",
+    ),
+    Mutant(
+        "budget: once it is too small it is over",
+        HOT,
+        "            *refused |= is_hot;\n",
+        "            *refused |= is_hot;\n"
+        "            left = is_hot ? 0 : left;\n",
+    ),
+    Mutant(
+        "refused: never",
+        HOT,
+        "            *refused |= is_hot;\n",
+        "",
+    ),
+    Mutant(
+        "refused: by the last group alone",
+        HOT,
+        "            *refused |= is_hot;\n",
+        "            *refused = is_hot;\n",
+    ),
+    Mutant(
+        "refused: what is not hot too",
+        HOT,
+        "            *refused |= is_hot;\n",
+        "            *refused = true;\n",
+    ),
+    Mutant(
+        "refused: not once more in another block",
+        HOT,
+        "    hot->round++;\n",
+        "    hot->round++;\n    *refused = false;\n",
+    ),
+    Mutant(
+        "crowded: nobody makes room",
+        HOT,
+        "(crowded && waited >= HOT_ROUNDS)",
+        "false",
+    ),
+    Mutant(
+        "crowded: all make room",
+        HOT,
+        "(crowded && waited >= HOT_ROUNDS)",
+        "crowded",
+    ),
+    Mutant(
+        "crowded: it always is",
+        HOT,
+        "(crowded && waited >= HOT_ROUNDS)",
+        "(waited >= HOT_ROUNDS)",
+    ),
+    Mutant(
+        "crowded: a round late",
+        HOT,
+        "waited >= HOT_ROUNDS",
+        "waited > HOT_ROUNDS",
+    ),
+    Mutant(
+        "crowded: a round early",
+        HOT,
+        "waited >= HOT_ROUNDS",
+        "waited + 1 >= HOT_ROUNDS",
+    ),
+    Mutant(
+        "crowded: those that waited longer stay",
+        HOT,
+        "waited >= HOT_ROUNDS",
+        "waited == HOT_ROUNDS",
+    ),
+    Mutant(
+        "crowded: who makes room for others goes on waiting",
+        HOT,
+        "    clear_bit(group, hot->waits);\n",
+        "",
+    ),
+    Mutant(
+        "wait: nobody does",
+        HOT,
+        "    set_bit(group, hot->waits);\n",
+        "",
+    ),
+    Mutant(
+        "wait: the group after one that waits is not looked at",
+        HOT,
+        "group = find_next_bit(hot->waits, end, group + 1)) {",
+        "group = find_next_bit(hot->waits, end, group + 2)) {",
+    ),
+    Mutant(
+        "wait: the last group does not",
+        HOT,
+        "    unsigned long end = groups_of(hot->pages);\n",
+        "    unsigned long end = groups_of(hot->pages) - 1;\n",
+    ),
+    Mutant(
+        "wait: release forgets the last group",
+        HOT,
+        "    bitmap_zero(hot->waits, groups_of(hot->pages));\n",
+        "    bitmap_clear(hot->waits, 0, groups_of(hot->pages) - 1);\n",
+    ),
+    Mutant(
+        "wait: release does nothing",
+        HOT,
+        "    bitmap_zero(hot->waits, groups_of(hot->pages));\n",
+        "",
+    ),
+    Mutant(
+        "next: what waits is sent",
+        HOT,
+        "    while (page < end && test_bit(",
+        "    while (false && test_bit(",
+    ),
+    Mutant(
+        "next: what comes after one that waits may wait",
+        HOT,
+        "    while (page < end && test_bit(",
+        "    if (page < end && test_bit(",
+    ),
+    Mutant(
+        "next: it is dirty because it does not wait",
+        HOT,
+        "        page = page_bitmap_next(map, end, start);\n",
+        "        page = MIN(start, end);\n",
+    ),
+    Mutant(
+        "next: after those that wait a group is passed over",
+        HOT,
+        "page / PAGE_GROUP + 1) * PAGE_GROUP;\n",
+        "page / PAGE_GROUP + 2) * PAGE_GROUP;\n",
+    ),
+)
+
+MUTANTS = SUMMARY + GROUPS + SEARCH + HOT_PAGES
 
 
 class Failure(Exception):
@@ -353,15 +657,16 @@ def glib(what: str) -> list[str]:
     )
 
 
-def build(cc: list[str], work: Path) -> None:
-    """Compile the tests with the files of WORK."""
+def build(cc: list[str], work: Path, program: str) -> None:
+    """Compile one of the tests with the files of WORK."""
     command = [
         *cc,
-        *("-O1", "-w", "-std=gnu11", f"-I{TESTS}", "-Iinclude"),
-        *(f"{TESTS}/{PROGRAM}", SOURCE),
+        *("-O1", "-w", "-std=gnu11"),
+        *(f"-I{TESTS}", "-Iinclude", "-Imigration"),
+        *(f"{TESTS}/{program}.c", SOURCE, HOT),
         *glib("--cflags"),
         *glib("--libs"),
-        *("-o", "program"),
+        *("-o", program),
     ]
     done = subprocess.run(
         command, cwd=work, capture_output=True, text=True, check=False
@@ -370,11 +675,11 @@ def build(cc: list[str], work: Path) -> None:
         raise Failure(done.stderr.strip())
 
 
-def fails(work: Path) -> bool:
-    """Whether the tests do; words that mean nothing are not zeros."""
+def fails(work: Path, program: str) -> bool:
+    """Whether the test does; words that mean nothing are not zeros."""
     try:
         done = subprocess.run(
-            ["./program", SEED],
+            [f"./{program}", SEED],
             cwd=work,
             env={**os.environ, "MALLOC_PERTURB_": "165"},
             capture_output=True,
@@ -387,14 +692,16 @@ def fails(work: Path) -> bool:
 
 
 def copy(root: Path, work: Path) -> None:
-    for name in (HEADER, SOURCE):
-        (work / name).parent.mkdir(parents=True)
+    for name in PROGRAMS:
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / name, work / name)
     shutil.copytree(root / TESTS, work / TESTS)
 
 
-def judge(root: Path, cc: list[str], mutant: Mutant | None) -> str:
-    """Returns: what is wrong with the tests, or "" if they notice."""
+def judge(
+    root: Path, cc: list[str], program: str, mutant: Mutant | None
+) -> str:
+    """Returns: what is wrong with the test, or "" if it notices."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         work = Path(name)
         copy(root, work)
@@ -407,9 +714,9 @@ def judge(root: Path, cc: list[str], mutant: Mutant | None) -> str:
                 path.write_text(
                     text.replace(mutant.old, mutant.new), encoding="utf-8"
                 )
-            build(cc, work)
-            if fails(work) != bool(mutant):
-                return "survived" if mutant else "the tests fail already"
+            build(cc, work, program)
+            if fails(work, program) != bool(mutant):
+                return "survived" if mutant else "it fails already"
         except Failure as failure:
             return str(failure).replace("\n", "\n# ")
     return ""
@@ -417,7 +724,7 @@ def judge(root: Path, cc: list[str], mutant: Mutant | None) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Break the page bitmaps on purpose."
+        description="Break the page bitmaps and the pages that wait."
     )
     parser.add_argument("--sanitize", default="none", metavar="KIND")
     parser.add_argument("--cc", default="gcc", metavar="COMMAND")
@@ -434,14 +741,17 @@ def main() -> int:
     ]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     cc = shlex.split(args.cc)
-    problem = judge(args.root, cc, None)
-    if problem:
-        print(f"Bail out! without a mutant: {problem}")
-        return 1
+    for program in sorted(set(PROGRAMS.values())):
+        problem = judge(args.root, cc, program, None)
+        if problem:
+            print(f"Bail out! {program} without a mutant: {problem}")
+            return 1
     print(f"1..{len(mutants)}", flush=True)
     good = True
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        verdicts = pool.map(lambda one: judge(args.root, cc, one), mutants)
+        verdicts = pool.map(
+            lambda one: judge(args.root, cc, PROGRAMS[one.file], one), mutants
+        )
         for number, verdict in enumerate(verdicts, 1):
             name = f"{number} - {mutants[number - 1].name}"
             print(f"not ok {name}: {verdict}" if verdict else f"ok {name}",
