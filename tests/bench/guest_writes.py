@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from dataclasses import dataclass, field
-from typing import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Optional, Sequence
 
 from tests.migration.guest import MIB, PATTERNS, Writer
-from tests.migration.migrate import Options, Result, finish, start
+from tests.migration.migrate import (Options, Result, finish, release, start,
+                                     wait_rounds)
 from tests.migration.vm import (LOG, SHARED, WRPROT, Config, Mechanism, Qemu,
                                 pair, qemu)
 
 BEFORE_SECONDS = 2.0
+ROUNDS_BEFORE = 4
+RELEASED = Options(downtime_limit=10000)
 
 
 @dataclass
@@ -31,6 +34,7 @@ class Row:
 
     qemu: Qemu
     mechanism: Mechanism
+    hot_pages_wait: Optional[bool] = None
     kept: list[float] = field(default_factory=list)
     total_ms: list[float] = field(default_factory=list)
     downtime_ms: list[float] = field(default_factory=list)
@@ -40,7 +44,8 @@ class Row:
     @property
     def name(self) -> str:
         """What the table calls it."""
-        return f"{self.qemu.name} {self.mechanism}"
+        sends = ", no page waits" if self.hot_pages_wait is False else ""
+        return f"{self.qemu.name} {self.mechanism}{sends}"
 
     def add(self, kept: float, result: Result) -> None:
         """Take in one migration."""
@@ -69,25 +74,37 @@ def rows(names: Sequence[str]) -> list[Row]:
              "ring": Mechanism(65536)}
     found = []
     for name in names:
-        binary, mechanism = name.split(":")
+        binary, mechanism, *sends = name.split(":")
         if known[mechanism].offered:
-            found.append(Row(qemu(binary), known[mechanism]))
+            found.append(Row(qemu(binary), known[mechanism],
+                             False if sends == ["sends-all"] else None))
     return found
 
 
-def migrate_once(row: Row, writer: Writer, mib: int,
-                 options: Options) -> None:
-    """Migrate one guest, and note what it could write meanwhile."""
+def migrate_once(row: Row, writer: Writer, mib: int, options: Options,
+                 rounds_seconds: float) -> None:
+    """Migrate one guest, and note what it could write meanwhile.
+
+    Or, if ROUNDS_SECONDS is not 0, what it could write for so long in rounds
+    that do not converge.
+    """
     config = Config(row.qemu, row.qemu.accel(row.mechanism), mib=mib,
                     writer=writer)
+    options = replace(options, hot_pages_wait=row.hot_pages_wait)
     with pair(config) as (src, dst):
         src.wait_writing()
         before = sum(src.rates(BEFORE_SECONDS))
         begun = sum(src.counters())
         start(src, dst, options)
+        if rounds_seconds:
+            wait_rounds(src, dst, ROUNDS_BEFORE, options)
+            kept = sum(src.rates(rounds_seconds)) / before
+            release(src, RELEASED)
         result = finish(src, dst, options)
-        seconds = max(result.total_ms - result.downtime_ms, 1) / 1000
-        row.add((sum(src.counters()) - begun) / seconds / before, result)
+        if not rounds_seconds:
+            seconds = max(result.total_ms - result.downtime_ms, 1) / 1000
+            kept = (sum(src.counters()) - begun) / seconds / before
+        row.add(kept, result)
 
 
 def table(measured: Sequence[Row]) -> str:
@@ -108,9 +125,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pattern", choices=PATTERNS, default="random")
     parser.add_argument("--mib-per-second", type=int, default=400)
     parser.add_argument("--downtime-ms", type=int, default=300)
-    parser.add_argument("rows", nargs="*", metavar="QEMU:MECHANISM", default=[
-        "stock:log", "stock:ring", "ours:log", "ours:ring", "ours:wrprot",
-        "ours:shared"])
+    parser.add_argument("--rounds-seconds", type=float, default=0)
+    parser.add_argument(
+        "rows", nargs="*", metavar="QEMU:MECHANISM[:sends-all]", default=[
+            "stock:log", "stock:ring", "ours:log", "ours:ring", "ours:wrprot",
+            "ours:shared", "ours:shared:sends-all"])
     return parser.parse_args()
 
 
@@ -124,7 +143,7 @@ def main() -> None:
     measured = rows(args.rows)
     for run in range(args.runs):
         for row in measured:
-            migrate_once(row, writer, args.mib, options)
+            migrate_once(row, writer, args.mib, options, args.rounds_seconds)
             print(f"{run + 1}/{args.runs} {row.name}: kept "
                   f"{row.kept[-1]:.1%} of its writes, "
                   f"{row.total_ms[-1]:.0f} ms, {row.pages[-1]:,.0f} pages, "

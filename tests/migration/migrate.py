@@ -33,6 +33,7 @@ class Options:
     multifd: int = 0
     postcopy: bool = False
     auto_converge: bool = False
+    hot_pages_wait: Optional[bool] = None  # only ours has the parameter
     capabilities: tuple[str, ...] = ()
     timeout: float = 120.0
 
@@ -72,6 +73,8 @@ def _configure(vm: VM, options: Options) -> None:
         parameters["multifd_channels"] = options.multifd
     if options.postcopy:
         parameters["max_postcopy_bandwidth"] = 0
+    if options.hot_pages_wait is not None:
+        parameters["hot_pages_wait"] = options.hot_pages_wait
     vm.qmp("migrate-set-parameters", **parameters)
 
 

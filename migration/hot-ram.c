@@ -1,0 +1,117 @@
+/*
+ * Pages of the guest's RAM that wait for the stop.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "qemu/osdep.h"
+#include "qemu/rcu.h"
+#include "exec/target_page.h"
+#include "migration/colo.h"
+#include "sysemu/dirty-tracking.h"
+#include "sysemu/runstate.h"
+#include "hot-pages.h"
+#include "hot-ram.h"
+#include "migration.h"
+#include "ram.h"
+
+/* The part of what may remain at the stop that is for pages that wait. */
+#define BUDGET_PART 2
+
+static struct {
+    uint64_t waiting;           /* pages, when the last round ended */
+    uint64_t deferred;          /* the same in all rounds together */
+    bool crowded;               /* for hot_pages_end_round() */
+} hot;
+
+static bool may_wait(void)
+{
+    return migrate_get_current()->parameters.hot_pages_wait &&
+           runstate_is_running() && !migrate_colo_enabled();
+}
+
+static void release(void)
+{
+    RAMBlock *rb;
+
+    RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
+        if (rb->hot) {
+            hot_pages_release(rb->hot);
+        }
+    }
+    hot.waiting = 0;
+    hot.crowded = false;
+}
+
+static HotPages *hot_pages_of(RAMBlock *rb)
+{
+    if (!rb->hot) {
+        rb->hot = hot_pages_new(rb->max_length >> qemu_target_page_bits());
+    }
+    return rb->hot;
+}
+
+static void choose(uint64_t budget)
+{
+    bool refused = false;
+    RAMBlock *rb;
+
+    hot.waiting = 0;
+    RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
+        hot.waiting += hot_pages_end_round(hot_pages_of(rb), rb->bmap,
+                                           budget - hot.waiting, hot.crowded,
+                                           &refused);
+    }
+    hot.crowded = refused;
+    hot.deferred += hot.waiting;
+}
+
+/* The first sync ends the set-up, and no round. */
+void hot_ram_end_round(void)
+{
+    uint64_t limit = migrate_get_current()->threshold_size;
+
+    if (ram_counters.dirty_sync_count == 1) {
+        memset(&hot, 0, sizeof(hot));
+    } else if (may_wait()) {
+        choose(limit / qemu_target_page_size() / BUDGET_PART);
+    } else {
+        release();
+    }
+}
+
+void hot_ram_fit(uint64_t max_size)
+{
+    if (hot.waiting && hot.waiting * qemu_target_page_size() >= max_size) {
+        RCU_READ_LOCK_GUARD();
+        release();
+    }
+}
+
+unsigned long hot_ram_next(const RAMBlock *rb, unsigned long end,
+                           unsigned long start)
+{
+    return rb->hot ? hot_pages_next(rb->hot, rb->bmap, end, start) :
+        page_bitmap_next(rb->bmap, end, start);
+}
+
+void hot_ram_cleanup(void)
+{
+    RAMBlock *rb;
+
+    RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
+        g_clear_pointer(&rb->hot, hot_pages_free);
+    }
+    hot.waiting = 0;
+}
+
+void hot_ram_populate(MigrationInfo *info)
+{
+    info->has_hot_pages = true;
+    info->hot_pages = g_new0(HotPagesInfo, 1);
+    info->hot_pages->waiting = hot.waiting;
+    info->hot_pages->deferred = hot.deferred;
+    info->hot_pages->saved_bytes = hot.deferred * qemu_target_page_size();
+    info->hot_pages->saved_faults =
+        dirty_tracking_leaves_unarmed() ? hot.deferred : 0;
+}

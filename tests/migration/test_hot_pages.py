@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Pages that are written all the time wait for the stop."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from .cases import MECHANISMS, assert_identical, log_and_ring
+from .guest import MIB, Writer
+from .migrate import (Options, cancel, finish, info, release, start, wait,
+                      wait_rounds)
+from .vm import LOG, VM, Config, Mechanism, Qemu, pair
+
+# What may remain at the stop is an eighth of what is written all the time: the
+# migration does not converge, and has room for a few groups that wait.
+WRITER = Writer(mib=64, pattern=1, cpus=2)
+ROUNDS = Options(bandwidth=100 * MIB, downtime_limit=80)
+
+
+def deferred(state: dict[str, Any]) -> int:
+    """Return how many pages have waited, by the answer of query-migrate."""
+    return int(state.get("hot-pages", {}).get("deferred", 0))
+
+
+def wait_deferred(src: VM, dst: VM, options: Options) -> dict[str, Any]:
+    """Wait until pages wait."""
+    return wait(src, dst, options.timeout, "have pages wait", deferred)
+
+
+def config_of(qemu: Qemu, mechanism: Mechanism) -> Config:
+    """Return a guest that writes half of its memory all the time."""
+    return Config(qemu, qemu.accel(mechanism), writer=WRITER)
+
+
+@log_and_ring
+@pytest.mark.parametrize("options", [
+    ROUNDS, dataclasses.replace(ROUNDS, multifd=2, transport="tcp"),
+    dataclasses.replace(ROUNDS, auto_converge=True)],
+    ids=["precopy", "multifd", "auto-converge"])
+def test_pages_wait(ours: Qemu, mechanism: Mechanism,
+                    options: Options) -> None:
+    """They arrive as they are at the stop, and query-migrate counts them."""
+    with pair(config_of(ours, mechanism)) as (src, dst):
+        src.wait_writing()
+        start(src, dst, options)
+        found = wait_deferred(src, dst, options)["hot-pages"]
+        assert found["saved-bytes"] == 4096 * found["deferred"]
+        assert found["saved-faults"] == (
+            0 if mechanism.ring else found["deferred"])
+        assert found["waiting"] <= found["deferred"]
+        release(src, options)
+        result = finish(src, dst, options)
+        assert deferred(result.info) >= found["deferred"]
+        assert result.info["hot-pages"]["waiting"] == 0
+        assert_identical(src, dst)
+
+
+@pytest.mark.parametrize("mechanism", [MECHANISMS[0], MECHANISMS[-1]], ids=str)
+def test_turned_off(ours: Qemu, mechanism: Mechanism) -> None:
+    """Every page that is dirty is sent in every round."""
+    options = dataclasses.replace(ROUNDS, hot_pages_wait=False)
+    with pair(config_of(ours, mechanism)) as (src, dst):
+        src.wait_writing()
+        start(src, dst, options)
+        wait_rounds(src, dst, 4, options)
+        release(src, options)
+        result = finish(src, dst, options)
+        assert deferred(result.info) == 0
+        assert_identical(src, dst)
+
+
+def test_turned_off_meanwhile(ours: Qemu) -> None:
+    """What waits by then is sent."""
+    with pair(config_of(ours, LOG)) as (src, dst):
+        src.wait_writing()
+        start(src, dst, ROUNDS)
+        wait_deferred(src, dst, ROUNDS)
+        src.qmp("migrate-set-parameters", hot_pages_wait=False)
+        wait(src, dst, ROUNDS.timeout, "have no page wait",
+             lambda state: state["hot-pages"]["waiting"] == 0)
+        release(src, ROUNDS)
+        finish(src, dst, ROUNDS)
+        assert_identical(src, dst)
+
+
+def test_no_room_any_more(ours: Qemu) -> None:
+    """With a lower downtime limit they are sent after all."""
+    with pair(config_of(ours, LOG)) as (src, dst):
+        src.wait_writing()
+        start(src, dst, ROUNDS)
+        wait_deferred(src, dst, ROUNDS)
+        src.qmp("migrate-set-parameters", downtime_limit=1)
+        wait(src, dst, ROUNDS.timeout, "have no page wait",
+             lambda state: state["hot-pages"]["waiting"] == 0)
+        release(src, ROUNDS)
+        finish(src, dst, ROUNDS)
+        assert_identical(src, dst)
+
+
+@log_and_ring
+def test_postcopy(ours: Qemu, mechanism: Mechanism) -> None:
+    """Pages that wait at the switch are sent after it."""
+    options = dataclasses.replace(ROUNDS, postcopy=True)
+    with pair(config_of(ours, mechanism)) as (src, dst):
+        src.wait_writing()
+        start(src, dst, options)
+        wait_deferred(src, dst, options)
+        finish(src, dst, options)
+        assert_identical(src, dst)
+
+
+def test_cancel_and_retry(ours: Qemu) -> None:
+    """A retry begins with no page that waits, and counts anew."""
+    config = config_of(ours, LOG)
+    with VM("src", config) as src:
+        src.wait_writing()
+        with VM("dst", config, incoming=True) as dst:
+            start(src, dst, ROUNDS)
+            wait_deferred(src, dst, ROUNDS)
+            cancel(src)
+        with VM("dst", config, incoming=True) as dst:
+            off = dataclasses.replace(ROUNDS, hot_pages_wait=False)
+            start(src, dst, off)
+            wait_rounds(src, dst, 3, off)
+            assert deferred(info(src)) == 0
+            release(src, off)
+            finish(src, dst, off)
+            assert_identical(src, dst)
+
+
+def test_parameter(ours: Qemu) -> None:
+    """It is on by default, and both monitors show and change it."""
+    with VM("vm", config_of(ours, LOG)) as vm:
+        assert vm.qmp("query-migrate-parameters")["hot-pages-wait"] is True
+        assert "hot-pages-wait: on" in vm.hmp("info migrate_parameters")
+        vm.hmp("migrate_set_parameter hot-pages-wait off")
+        assert vm.qmp("query-migrate-parameters")["hot-pages-wait"] is False
+        assert "hot-pages-wait: off" in vm.hmp("info migrate_parameters")
