@@ -647,7 +647,9 @@ static void print_exits(struct kvm_vcpu *vcpu)
 	int fd = run.stats[vcpu->id], i, j;
 	uint64_t value;
 
-	read_stats_header(fd, &header);
+	/* read_stats_header() reads on from wherever the last reader was. */
+	TEST_ASSERT(pread(fd, &header, sizeof(header), 0) == sizeof(header),
+		    "no statistics of vCPU %u", vcpu->id);
 	descs = read_stats_descriptors(fd, &header);
 	fprintf(stderr, "vCPU %u:", vcpu->id);
 	for (i = 0; i < header.num_desc; i++) {
