@@ -104,9 +104,9 @@ def is_wrong(ended: Ended) -> bool:
 def test_migration(mmu: str, name: str) -> None:
     """On a patched kernel it passes; there nothing is skipped.
 
-    On a busy machine a migration may take too long, and a vCPU stand still
-    (docs/host-kernel.md): then it is run once more, in a boot of its own.  A
-    page that differs is never excused, nor what the kernel complains of.
+    On a busy machine a migration may take too long: then it is run once more,
+    in a boot of its own.  A page that differs is never excused, nor what the
+    kernel complains of.
     """
     names = CHECKED[mmu]
     done = boot(

@@ -133,25 +133,9 @@ def cases(soak: bool) -> list[Case]:
     ]
 
 
-def deserves_another(case: Case, result: Result) -> bool:
-    """Whether it took too long, or is a race that failed but lost no page.
-
-    On a busy machine anything may take too long; and a vCPU was seen to stand
-    still, or to be shut down, for a reason that is not known
-    (docs/host-kernel.md).  What is wrong fails again.
-    """
-    if result.status in KILLED:
-        return True
-    return (
-        "write_protect_race_test" in case.test.command
-        and result.status not in (0, SKIPPED)
-        and re.search(r"page \d+ is lost", result.output) is None
-    )
-
-
 def again(case: Case, failed: Result) -> Result:
     """Once more, in a boot of its own."""
-    print(f"{failed.output}\n{case.test.command} failed; once more")
+    print(f"{failed.output}\n{case.test.command} took too long; once more")
     once_more = boot(case.kernel, case.mmu, (case.test,))
     return once_more.results.get(case.test.name, failed)
 
@@ -166,7 +150,8 @@ def judge(case: Case, programs: tuple[Selftest, ...]) -> None:
             f"status {run.ended.status} and says:\n"
             f"{run.ended.stderr}\n{run.ended.stdout[-2000:]}"
         )
-    if deserves_another(case, result):
+    if result.status in KILLED:
+        # On a busy machine anything may take too long.
         result = again(case, result)
     print(result.output)
     print(f"{case.test.command}: status {result.status}, {result.seconds} s")
