@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the libvirt tests share; conftest is where pytest looks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.migration.vm import kvm_usable
+from tests.soak import pytest_collection_modifyitems, pytest_configure
+
+from .domain import OURS
+from .host import Host, missing, two_hosts
+
+__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
+
+
+@pytest.fixture(name="possible", scope="session")
+def fixture_possible() -> None:
+    """Skip the test where there can be no hosts or no guests."""
+    reason = missing()
+    if not reason and not kvm_usable():
+        reason = "/dev/kvm cannot be used on this host"
+    if not reason and not OURS.exists():
+        reason = f"{OURS} is missing"
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(name="hosts", scope="session")
+def fixture_hosts(possible: None) -> Iterator[tuple[Host, Host]]:
+    """Two hosts for all tests that leave them as they were."""
+    with two_hosts() as hosts:
+        yield hosts
+
+
+@pytest.fixture(name="own_hosts")
+def fixture_own_hosts(possible: None) -> Iterator[tuple[Host, Host]]:
+    """Two hosts for a test that breaks them."""
+    with two_hosts() as hosts:
+        yield hosts

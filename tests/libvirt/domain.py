@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Domains: their XML, their memory, and what they do on a host."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from xml.etree import ElementTree
+
+from tests.migration.guest import CPU_PAGES, MIB, PAGE, Writer, unpack_counters
+from tests.migration.vm import STOCK, qemu
+
+from .host import Host
+
+TEMPLATE = Path(__file__).with_name("domain.xml")
+OURS = qemu("ours").path.absolute()
+RUN_SECONDS = 90.0
+CHUNK = 256 * PAGE
+
+
+@dataclass(frozen=True)
+class Config:
+    """A domain's XML: a usual one, with the writer as its disk.
+
+    The memory of a SHARED one is a file, which is how a test gets at it: it
+    opens the file, and can read it after libvirt has ended QEMU.
+    """
+
+    emulator: Path = OURS
+    machine: str = "pc"
+    ring: int = 0
+    shared: bool = True
+    mib: int = 128
+    writer: Writer = Writer(cpus=2)
+    name: str = "guest"
+
+    def xml(self, disk: Path) -> str:
+        """The whole XML, for `virsh create`."""
+        domain = ElementTree.parse(TEMPLATE).getroot()
+        for path, text in (
+            ("name", self.name),
+            ("memory", str(self.mib)),
+            ("vcpu", str(self.writer.cpus)),
+            ("devices/emulator", str(self.emulator)),
+        ):
+            find(domain, path).text = text
+        find(domain, "os/type").set("machine", self.machine)
+        find(domain, "devices/disk/source").set("file", str(disk))
+        if self.ring:
+            kvm = ElementTree.SubElement(find(domain, "features"), "kvm")
+            ElementTree.SubElement(
+                kvm, "dirty-ring", state="on", size=str(self.ring)
+            )
+        if self.shared:
+            backing = ElementTree.SubElement(domain, "memoryBacking")
+            ElementTree.SubElement(backing, "source", type="file")
+            ElementTree.SubElement(backing, "access", mode="shared")
+        return ElementTree.tostring(domain, encoding="unicode")
+
+
+def find(element: ElementTree.Element, path: str) -> ElementTree.Element:
+    """The element at PATH, which has to be there."""
+    found = element.find(path)
+    assert found is not None, path
+    return found
+
+
+class Memory:
+    """The memory of a domain, readable as long as this is open."""
+
+    def __init__(self, path: Path) -> None:
+        with open(path, "rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+
+    def __getitem__(self, part: slice) -> bytes:
+        return self._map[part]
+
+    def differing_pages(self, other: Memory) -> list[int]:
+        """The numbers of the pages that are not the same in OTHER."""
+        assert len(self._map) == len(other._map)
+        return [
+            (start + at) // PAGE
+            for start in range(0, len(self._map), CHUNK)
+            if self[start:start + CHUNK] != other[start:start + CHUNK]
+            for at in range(0, CHUNK, PAGE)
+            if self[start + at:start + at + PAGE]
+            != other[start + at:start + at + PAGE]
+        ]
+
+
+class Domain:
+    """A domain, wherever it runs; leaving the context ends it."""
+
+    def __init__(self, config: Config, *hosts: Host) -> None:
+        self.config = config
+        self.name = config.name
+        self.hosts = hosts
+
+    def __enter__(self) -> Domain:
+        top = self.hosts[0].dir.parent
+        disk, xml = top / f"{self.name}.img", top / f"{self.name}.xml"
+        disk.write_bytes(self.config.writer.image())
+        xml.write_text(self.config.xml(disk))
+        self.hosts[0].virsh("create", xml)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for host in self.hosts:
+            host.run("virsh", "destroy", self.name, check=False)
+
+    def state(self, host: Host) -> str:
+        """As in virsh, but "absent" if HOST does not have it."""
+        if self.name not in host.domains():
+            return "absent"
+        return host.virsh("domstate", self.name)
+
+    def qmp(self, host: Host, command: str, **arguments: Any) -> Any:
+        """Run a QMP command as an operator does, through libvirt."""
+        text = json.dumps({"execute": command, "arguments": arguments})
+        answer = host.virsh("qemu-monitor-command", self.name, text)
+        return json.loads(answer)["return"]
+
+    def mechanism(self, host: Host) -> str:
+        """How its QEMU on HOST tracks dirty pages."""
+        return str(self.qmp(host, "query-dirty-tracking")["mechanism"])
+
+    def memory(self, host: Host) -> Memory:
+        """Its memory on HOST, of a shared one."""
+        below = host.root / "var/lib/libvirt/qemu/ram"
+        (path,) = below.glob(f"*-{self.name}/pc.ram")
+        return Memory(path)
+
+    def wait_writing(self, host: Host) -> None:
+        """Wait until it has written all its working set once more."""
+        memory = self.memory(host)
+        writer = self.config.writer
+        share = writer.mib * MIB // PAGE // writer.cpus
+        begun = counters(memory, writer.cpus)
+        deadline = time.monotonic() + RUN_SECONDS
+        while True:
+            now = counters(memory, writer.cpus)
+            if all(new - old >= share for old, new in zip(begun, now)):
+                return
+            assert time.monotonic() < deadline, f"it does not write: {now}"
+            time.sleep(0.02)
+
+
+def counters(memory: Memory, cpus: int) -> list[int]:
+    """How many pages each vCPU has written."""
+    return unpack_counters(memory[CPU_PAGES:CPU_PAGES + cpus * PAGE], cpus)

@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The first process of a host, in new mount, UTS, IPC, PID and network
+# namespaces: gives it what a machine has of its own, and runs libvirtd.
+#
+# usage: host-init.sh NAME DIR    DIR has etc/, the host's files in /etc, and
+#                                 run/, its /run/libvirt; it gets a file pid
+
+set -euo pipefail
+
+name=$1 dir=$2
+
+# A directory of the host's own that has all the machine's, so that what is
+# replaced in it need not exist there, and nothing is written there.
+own() {
+    local entry real=/run/machine$1
+    mkdir -p "$real"
+    mount --rbind "$1" "$real"
+    mount -t tmpfs -o mode=755 tmpfs "$1"
+    for entry in "$real"/*; do
+        [ ! -e "$entry" ] || ln -s "$entry" "$1/"
+    done
+}
+
+# /proc is still the machine's, and tells by which id it knows this process.
+read -r pid _ </proc/self/stat
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+hostname "$name"
+ip link set lo up
+
+mount -t tmpfs -o mode=755 tmpfs /run
+for directory in /etc /var/lib /var/cache /var/log; do
+    own "$directory"
+    rm -f "$directory/libvirt"
+done
+cp -rsf "$dir/etc/." /etc/
+mkdir /run/libvirt
+mount --bind "$dir/run" /run/libvirt
+
+# The user that Debian's libvirt gives to QEMU must be known, used or not.
+for file in passwd group; do
+    { cat "/run/machine/etc/$file" && echo "libvirt-qemu:x:0:0::/:"; } >"/run/$file"
+    ln -sf "/run/$file" /etc/
+done
+echo "$pid" >"$dir/pid"
+
+# Not exec: bash also waits for QEMUs, which libvirtd leaves to process 1.
+libvirtd --listen &
+wait $!
