@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,14 @@ from types import TracebackType
 from typing import Any
 from xml.etree import ElementTree
 
-from tests.migration.guest import CPU_PAGES, MIB, PAGE, Writer, unpack_counters
+from tests.migration.guest import (
+    CPU_PAGES,
+    MIB,
+    PAGE,
+    PARAMS_OFFSET,
+    Writer,
+    unpack_counters,
+)
 from tests.migration.vm import STOCK, qemu
 
 from .host import Host
@@ -21,6 +29,14 @@ TEMPLATE = Path(__file__).with_name("domain.xml")
 OURS = qemu("ours").path.absolute()
 RUN_SECONDS = 90.0
 CHUNK = 256 * PAGE
+
+# In the writer's parameter block.
+DELAY = 0x7C00 + PARAMS_OFFSET + 5 * 4
+LOOPS = 3
+
+# On a vCPU's own page, and at the start of each page it writes.
+COUNTERS = struct.Struct("<QII")
+STAMP = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -71,14 +87,18 @@ def find(element: ElementTree.Element, path: str) -> ElementTree.Element:
 
 
 class Memory:
-    """The memory of a domain, readable as long as this is open."""
+    """The memory of a domain, which stays readable when QEMU has ended."""
 
     def __init__(self, path: Path) -> None:
-        with open(path, "rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        with open(path, "rb+") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
 
     def __getitem__(self, part: slice) -> bytes:
         return self._map[part]
+
+    def write(self, address: int, data: bytes) -> None:
+        """Change the memory behind the guest's back."""
+        self._map[address:address + len(data)] = data
 
     def differing_pages(self, other: Memory) -> list[int]:
         """The numbers of the pages that are not the same in OTHER."""
@@ -153,6 +173,42 @@ class Domain:
                 return
             assert time.monotonic() < deadline, f"it does not write: {now}"
             time.sleep(0.02)
+
+    def slow_down(self, host: Host, seconds: float) -> None:
+        """Have it take about SECONDS for its working set, from now on."""
+        memory, writer = self.memory(host), self.config.writer
+        begun, start = counters(memory, writer.cpus), time.monotonic()
+        time.sleep(0.5)
+        now, end = counters(memory, writer.cpus), time.monotonic()
+        # The guest needs about as long for a write as for a few idle loops.
+        rate = LOOPS * (max(now) - max(begun)) / (end - start)
+        share = writer.mib * MIB // PAGE // writer.cpus
+        memory.write(DELAY, struct.pack("<I", int(rate * seconds / share)))
+
+    def stale_pages(self, host: Host) -> list[int]:
+        """The pages that are not as the sequential writer left them.
+
+        A vCPU stamps its pages one after the other with the number of its
+        pass, and counts both; the page it is at may have either stamp.
+        """
+        memory, writer = self.memory(host), self.config.writer
+        stale: list[int] = []
+        for cpu in range(writer.cpus):
+            own = range(
+                writer.base + cpu * PAGE,
+                writer.base + writer.mib * MIB,
+                writer.cpus * PAGE,
+            )
+            at = CPU_PAGES + cpu * PAGE
+            count, _, passes = COUNTERS.unpack(
+                memory[at:at + COUNTERS.size]
+            )
+            done = count - passes * len(own)
+            for place, page in enumerate(own):
+                (stamp,) = STAMP.unpack(memory[page:page + STAMP.size])
+                if place != done and stamp != passes + (place < done):
+                    stale.append(page // PAGE)
+        return stale
 
 
 def counters(memory: Memory, cpus: int) -> list[int]:

@@ -3,19 +3,94 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 from .domain import Domain
-from .host import Host
+from .host import COMMAND_SECONDS, Host
+
+# Less than the writer writes, so that a migration goes on and on.
+HOLD = ("--bandwidth", "100")
+WAIT_SECONDS = 120.0
+
+Way = Callable[[Host], tuple[str, ...]]
+
+
+def direct(target: Host) -> tuple[str, ...]:
+    """QEMU to QEMU, and virsh leads both libvirtd."""
+    return (target.tcp,)
+
+
+def p2p(target: Host) -> tuple[str, ...]:
+    """QEMU to QEMU, and the libvirtd of the source leads that of TARGET."""
+    return target.tcp, "--p2p"
+
+
+def tunnelled(target: Host) -> tuple[str, ...]:
+    """All of it from libvirtd to libvirtd."""
+    return target.tcp, "--p2p", "--tunnelled"
+
+
+def unix(target: Host) -> tuple[str, ...]:
+    """The same as p2p, through two UNIX sockets."""
+    return (
+        target.unix,
+        "--p2p",
+        "--migrateuri",
+        f"unix://{target.dir / 'migration'}",
+    )
+
+
+def words(
+    domain: Domain,
+    source: Host,
+    target: Host,
+    *options: str,
+    way: Way = direct,
+    emulator: Path | None = None,
+) -> tuple[str, ...]:
+    """What tells virsh to migrate; at TARGET to EMULATOR, if there is one."""
+    if emulator:
+        options += "--xml", str(other_emulator(domain, source, emulator))
+    return ("virsh", "migrate", "--live", domain.name, *way(target), *options)
+
+
+def other_emulator(domain: Domain, source: Host, emulator: Path) -> Path:
+    """The file with DOMAIN's XML, in which only EMULATOR is new."""
+    xml = source.virsh("dumpxml", "--migratable", domain.name)
+    old = re.compile(r"(?<=<emulator>).*(?=</emulator>)")
+    assert len(old.findall(xml)) == 1, xml
+    path = source.dir / "migrate.xml"
+    path.write_text(old.sub(str(emulator), xml))
+    return path
 
 
 def migrate(
-    domain: Domain, source: Host, target: Host, *options: str
+    domain: Domain,
+    source: Host,
+    target: Host,
+    *options: str,
+    way: Way = direct,
+    emulator: Path | None = None,
 ) -> None:
-    """Migrate a running domain; it goes on at the target."""
-    source.virsh("migrate", "--live", domain.name, target.tcp, *options)
+    """Migrate a running domain to TARGET, where it goes on."""
+    source.run(
+        *words(domain, source, target, *options, way=way, emulator=emulator)
+    )
+    assert_only_at(domain, target, source)
 
 
 def migrate_identical(
-    domain: Domain, source: Host, target: Host, *options: str
+    domain: Domain,
+    source: Host,
+    target: Host,
+    *options: str,
+    way: Way = direct,
+    emulator: Path | None = None,
 ) -> None:
     """Migrate, and fail unless each page arrived as it was left.
 
@@ -23,9 +98,18 @@ def migrate_identical(
     source's file is held open, as libvirt removes it with QEMU.
     """
     left = domain.memory(source)
-    migrate(domain, source, target, "--suspend", *options)
-    assert domain.state(source) == "absent"
-    assert domain.state(target) == "paused"
+    source.run(
+        *words(
+            domain,
+            source,
+            target,
+            "--suspend",
+            *options,
+            way=way,
+            emulator=emulator,
+        )
+    )
+    assert_only_at(domain, target, source, "paused")
     pages = left.differing_pages(domain.memory(target))
     assert not pages, (
         f"{len(pages)} pages differ after the migration, the first of them "
@@ -33,3 +117,75 @@ def migrate_identical(
     )
     target.virsh("resume", domain.name)
     domain.wait_writing(target)
+
+
+def assert_only_at(
+    domain: Domain, here: Host, there: Host, state: str = "running"
+) -> None:
+    """Fail unless DOMAIN is HERE in that state, and not THERE."""
+    assert domain.state(there) == "absent"
+    assert domain.state(here) == state
+
+
+def job(domain: Domain, host: Host) -> dict[str, str]:
+    """What domjobinfo says of a migration that goes on."""
+    lines = host.virsh("domjobinfo", domain.name).splitlines()
+    return {
+        name: " ".join(value.split())
+        for name, _, value in (line.partition(":") for line in lines)
+    }
+
+
+def number(figure: str) -> float:
+    """A figure of domjobinfo without its unit."""
+    return float(figure.split()[0])
+
+
+def wait(what: str, done: Callable[[], bool]) -> None:
+    """Poll until DONE."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, f"{what}: not in time"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def migrating(
+    domain: Domain, source: Host, target: Host, *options: str, way: Way = p2p
+) -> Iterator[subprocess.Popen[str]]:
+    """A migration that is in its third round, and does not end by itself."""
+    process = subprocess.Popen(
+        source.command(
+            *words(domain, source, target, *HOLD, *options, way=way)
+        ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        wait("third round", lambda: in_round(3, process, domain, source))
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def in_round(
+    least: int, process: subprocess.Popen[str], domain: Domain, source: Host
+) -> bool:
+    """Whether the migration has come to round LEAST; it must not be over."""
+    if process.poll() is not None:
+        raise AssertionError(f"it has ended: {process.communicate()[0]}")
+    return int(job(domain, source).get("Iteration", 0)) >= least
+
+
+def release(domain: Domain, source: Host) -> None:
+    """Let a migration that migrating() holds come to its end."""
+    source.virsh("migrate-setspeed", domain.name, "100000")
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for virsh to end, and return its status and what it said."""
+    said, _ = process.communicate(timeout=COMMAND_SECONDS)
+    return process.returncode, said
