@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.migration.guest import ROOT
 from tests.migration.vm import kvm_usable
 from tests.soak import pytest_collection_modifyitems, pytest_configure
 
@@ -33,6 +36,21 @@ def fixture_hosts(possible: None) -> Iterator[tuple[Host, Host]]:
     """Two hosts for all tests that leave them as they were."""
     with two_hosts() as hosts:
         yield hosts
+
+
+@pytest.fixture(name="installed", scope="session")
+def fixture_installed(hosts: tuple[Host, Host]) -> Path:
+    """Our binary where `make install` puts it, on both hosts.
+
+    PREFIX is a directory of the hosts' own there.
+    """
+    prefix = os.environ.get("PREFIX", "/usr/local")
+    own = hosts[0].dir.parent / "prefix"
+    own.mkdir()
+    for host in hosts:
+        host.run("mount", "--bind", own, prefix)
+    hosts[0].run("make", "-C", ROOT, "install", f"PREFIX={prefix}")
+    return Path(prefix, "bin/qemu-system-x86_64")
 
 
 @pytest.fixture(name="own_hosts")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import struct
 import time
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tests.migration.guest import (
 )
 from tests.migration.vm import STOCK, qemu
 
-from .host import Host
+from .host import Host, HostError
 
 TEMPLATE = Path(__file__).with_name("domain.xml")
 OURS = qemu("ours").path.absolute()
@@ -44,15 +45,20 @@ class Config:
     """A domain's XML: a usual one, with the writer as its disk.
 
     The memory of a SHARED one is a file, which is how a test gets at it: it
-    opens the file, and can read it after libvirt has ended QEMU.
+    opens the file, and can read it after libvirt has ended QEMU.  That of a
+    RESERVED one is there, all of it, before QEMU starts.
     """
 
     emulator: Path = OURS
     machine: str = "pc"
     ring: int = 0
     shared: bool = True
+    reserved: bool = False
     mib: int = 128
     writer: Writer = Writer(cpus=2)
+    persistent: bool = False
+    graphics: str = "vnc"
+    video: str = "vga"
     name: str = "guest"
 
     def xml(self, disk: Path) -> str:
@@ -67,6 +73,8 @@ class Config:
             find(domain, path).text = text
         find(domain, "os/type").set("machine", self.machine)
         find(domain, "devices/disk/source").set("file", str(disk))
+        find(domain, "devices/graphics").set("type", self.graphics)
+        find(domain, "devices/video/model").set("type", self.video)
         if self.ring:
             kvm = ElementTree.SubElement(find(domain, "features"), "kvm")
             ElementTree.SubElement(
@@ -76,6 +84,8 @@ class Config:
             backing = ElementTree.SubElement(domain, "memoryBacking")
             ElementTree.SubElement(backing, "source", type="file")
             ElementTree.SubElement(backing, "access", mode="shared")
+            if self.reserved:
+                ElementTree.SubElement(backing, "allocation", mode="immediate")
         return ElementTree.tostring(domain, encoding="unicode")
 
 
@@ -126,7 +136,11 @@ class Domain:
         disk, xml = top / f"{self.name}.img", top / f"{self.name}.xml"
         disk.write_bytes(self.config.writer.image())
         xml.write_text(self.config.xml(disk))
-        self.hosts[0].virsh("create", xml)
+        if self.config.persistent:
+            self.hosts[0].virsh("define", xml)
+            self.hosts[0].virsh("start", self.name)
+        else:
+            self.hosts[0].virsh("create", xml)
         return self
 
     def __exit__(
@@ -147,18 +161,41 @@ class Domain:
     def qmp(self, host: Host, command: str, **arguments: Any) -> Any:
         """Run a QMP command as an operator does, through libvirt."""
         text = json.dumps({"execute": command, "arguments": arguments})
-        answer = host.virsh("qemu-monitor-command", self.name, text)
-        return json.loads(answer)["return"]
+        said = host.virsh("qemu-monitor-command", self.name, text)
+        answer = json.loads(said)
+        if "error" in answer:
+            raise HostError(f"{command}: {answer['error']['desc']}")
+        return answer["return"]
 
     def mechanism(self, host: Host) -> str:
         """How its QEMU on HOST tracks dirty pages."""
         return str(self.qmp(host, "query-dirty-tracking")["mechanism"])
+
+    def pid(self, host: Host) -> int:
+        """Its QEMU, as the host knows it."""
+        path = host.root / "run/libvirt/qemu" / f"{self.name}.pid"
+        return int(path.read_text())
+
+    def emulator(self, host: Host) -> Path:
+        """The binary that its QEMU was started from."""
+        exe = os.readlink(host.root / f"proc/{self.pid(host)}/exe")
+        return Path(exe.removesuffix(" (deleted)"))
+
+    def kill(self, host: Host) -> None:
+        """End its QEMU as the host's kernel does when memory is short."""
+        host.run("kill", "-KILL", str(self.pid(host)))
 
     def memory(self, host: Host) -> Memory:
         """Its memory on HOST, of a shared one."""
         below = host.root / "var/lib/libvirt/qemu/ram"
         (path,) = below.glob(f"*-{self.name}/pc.ram")
         return Memory(path)
+
+    def printed(self, host: Host, size: int) -> str:
+        """The next SIZE characters on its serial line."""
+        tty = host.virsh("ttyconsole", self.name)
+        limit = str(int(RUN_SECONDS))
+        return host.run("timeout", limit, "head", "-c", str(size), tty).stdout
 
     def wait_writing(self, host: Host) -> None:
         """Wait until it has written all its working set once more."""

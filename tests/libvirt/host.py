@@ -76,7 +76,7 @@ class Host:
     def __enter__(self) -> Host:
         try:
             self._configure()
-            self._start()
+            self.start()
         except BaseException:
             self.stop()
             raise
@@ -102,7 +102,8 @@ class Host:
                 text.format(uuid=uuid.uuid4(), keepalive=KEEPALIVE)
             )
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Switch it on, and wait for libvirtd."""
         for left in (self.socket, self.dir / "pid"):
             left.unlink(missing_ok=True)
         with open(self.dir / "log", "ab") as log:
@@ -174,6 +175,10 @@ class Host:
         """The domains that it has."""
         return self.virsh("list", "--all", "--name").split()
 
+    def link(self, state: str) -> None:
+        """Plug the cable in ("up") or out ("down")."""
+        self.run("ip", "link", "set", LINK, state)
+
     def stop(self) -> None:
         """End all that runs on the host, as a power failure does."""
         if self._process is not None:
@@ -198,7 +203,7 @@ def join(one: Host, other: Host) -> None:
     )
     for host in (one, other):
         host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
-        host.run("ip", "link", "set", LINK, "up")
+        host.link("up")
 
 
 @contextlib.contextmanager

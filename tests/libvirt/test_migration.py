@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -95,7 +94,7 @@ def test_from_stock(hosts: Hosts, machine: str) -> None:
     with Domain(config, *hosts) as domain:
         domain.wait_writing(hosts[0])
         migrate_identical(domain, *hosts, emulator=OURS)
-        assert emulator(domain, hosts[1]) == OURS
+        assert domain.emulator(hosts[1]) == OURS
 
 
 @pytest.mark.parametrize(
@@ -140,9 +139,3 @@ def test_comparison(hosts: Hosts) -> None:
         data[77 << 12] ^= 1
         copy.write_bytes(data)
         assert memory.differing_pages(type(memory)(copy)) == [77]
-
-
-def emulator(domain: Domain, host: Host) -> Path:
-    """The binary that the process of DOMAIN runs."""
-    pid = host.run("cat", f"/run/libvirt/qemu/{domain.name}.pid").stdout
-    return Path(os.readlink(host.root / f"proc/{pid.strip()}/exe"))

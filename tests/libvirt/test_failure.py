@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Migrations that fail: the domain goes on at the source, and only there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from .domain import Config, Domain
+from .host import Host, HostError, join
+from .migrate import (
+    Way,
+    assert_only_at,
+    direct,
+    ended,
+    migrate,
+    migrate_identical,
+    migrating,
+    p2p,
+    tunnelled,
+    wait,
+)
+
+Hosts = tuple[Host, Host]
+RINGS = pytest.mark.parametrize("ring", (0, 4096), ids=("auto", "ring"))
+
+
+@contextlib.contextmanager
+def little_memory(host: Host) -> Iterator[None]:
+    """Less than a domain needs, where libvirt keeps that of a shared one."""
+    resize = ["mount", "-o", "remount,size={}", "/var/lib"]
+    host.run(*(word.format("64M") for word in resize))
+    try:
+        yield
+    finally:
+        host.run(*(word.format("50%") for word in resize))
+
+
+def fails(
+    domain: Domain, hosts: Hosts, accident: Callable[[], object], way: Way = p2p
+) -> str:
+    """Have an accident in the middle of a migration; returns virsh's words."""
+    with migrating(domain, *hosts, way=way) as process:
+        accident()
+        status, said = ended(process)
+    assert status != 0, said
+    return said
+
+
+def goes_on(domain: Domain, hosts: Hosts) -> None:
+    """Fail unless the domain runs at the source only, and can migrate."""
+    source, target = hosts
+    wait("target rid of it", lambda: domain.state(target) == "absent")
+    assert_only_at(domain, source, target)
+    domain.wait_writing(source)
+    migrate_identical(domain, *hosts, way=p2p)
+
+
+@RINGS
+@pytest.mark.parametrize("way", (direct, p2p, tunnelled))
+def test_abort(hosts: Hosts, ring: int, way: Way) -> None:
+    """domjobabort ends a migration, whoever leads it."""
+    source = hosts[0]
+    with Domain(Config(ring=ring), *hosts) as domain:
+        domain.wait_writing(source)
+        said = fails(
+            domain,
+            hosts,
+            lambda: source.virsh("domjobabort", domain.name),
+            way=way,
+        )
+        assert "cancel" in said
+        goes_on(domain, hosts)
+
+
+@RINGS
+def test_qemu_killed(hosts: Hosts, ring: int) -> None:
+    """The target's QEMU ends."""
+    with Domain(Config(ring=ring), *hosts) as domain:
+        domain.wait_writing(hosts[0])
+        fails(domain, hosts, lambda: domain.kill(hosts[1]))
+        goes_on(domain, hosts)
+
+
+def test_host_killed(own_hosts: Hosts) -> None:
+    """The whole target loses its power, and comes back."""
+    target = own_hosts[1]
+    with Domain(Config(), *own_hosts) as domain:
+        domain.wait_writing(own_hosts[0])
+        fails(domain, own_hosts, target.stop)
+        target.start()
+        join(*own_hosts)
+        goes_on(domain, own_hosts)
+
+
+def test_cut(hosts: Hosts) -> None:
+    """The connection is cut, and nobody says so to either side."""
+    with Domain(Config(), *hosts) as domain:
+        domain.wait_writing(hosts[0])
+        try:
+            fails(domain, hosts, lambda: hosts[0].link("down"))
+        finally:
+            hosts[0].link("up")
+        goes_on(domain, hosts)
+
+
+def test_no_memory(hosts: Hosts) -> None:
+    """The target finds that it has too little memory before anything moves."""
+    with Domain(Config(reserved=True), *hosts) as domain:
+        domain.wait_writing(hosts[0])
+        with little_memory(hosts[1]):
+            with pytest.raises(HostError, match="memory"):
+                migrate(domain, *hosts)
+        goes_on(domain, hosts)
+
+
+def test_memory_runs_out(hosts: Hosts) -> None:
+    """The target's memory is full when half the domain has arrived."""
+    with Domain(Config(), *hosts) as domain:
+        domain.wait_writing(hosts[0])
+        with little_memory(hosts[1]):
+            with pytest.raises(HostError):
+                migrate(domain, *hosts, way=p2p)
+        goes_on(domain, hosts)
