@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""docs/libvirt.md: all its commands, in their order, and what comes of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.migration.guest import ROOT
+from tests.migration.vm import STOCK
+
+from .domain import Config, Domain
+from .host import Host
+from .migrate import migrating, wait
+
+Hosts = tuple[Host, Host]
+GUIDE = ROOT / "docs" / "libvirt.md"
+LOCAL = Path("/usr/local/bin/qemu-system-x86_64")
+
+
+def sections() -> dict[str, list[str]]:
+    """The commands of the guide, by the titles of its sections."""
+    found: dict[str, list[str]] = {}
+    for section in GUIDE.read_text().split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        found[title] = re.findall(r"^ {4}([^ <].*)$", text, re.MULTILINE)
+    return found
+
+
+class Operator:
+    """Who follows the guide, on the host where the domain is."""
+
+    def __init__(self, domain: Domain, hosts: Hosts) -> None:
+        self.domain = domain
+        self.hosts = hosts
+        self.commands = sections()
+
+    @property
+    def here(self) -> Host:
+        """The host that has the domain."""
+        (host,) = (
+            host for host in self.hosts
+            if self.domain.state(host) == "running"
+        )
+        return host
+
+    @property
+    def there(self) -> Host:
+        """The other one."""
+        (host,) = (host for host in self.hosts if host is not self.here)
+        return host
+
+    def do(self, title: str) -> str:
+        """Run what a section says; returns what the last command printed."""
+        said = ""
+        for command in self.commands.pop(title):
+            command = command.replace("qemu+ssh://beta/system", self.there.tcp)
+            script = f"cd {self.hosts[0].dir.parent} && {command}"
+            if command.startswith("make "):
+                script = f"cd {ROOT} && {command}"
+            said = self.here.run("bash", "-c", script).stdout
+        return said
+
+
+@pytest.fixture(name="fresh_prefix")
+def fixture_fresh_prefix(own_hosts: Hosts) -> Hosts:
+    """Hosts with an empty /usr/local of their own, which they share."""
+    local = own_hosts[0].dir.parent / "local"
+    local.mkdir()
+    for host in own_hosts:
+        host.run("mount", "--bind", local, "/usr/local")
+    return own_hosts
+
+
+def test_guide(fresh_prefix: Hosts) -> None:
+    """From Debian's QEMU to ours and back, as the guide has it."""
+    hosts = fresh_prefix
+    config = Config(emulator=STOCK, persistent=True)
+    with Domain(config, *hosts) as domain:
+        domain.wait_writing(hosts[0])
+        operator = Operator(domain, hosts)
+        operator.do("Roll out")
+        assert operator.here is hosts[1]
+        assert domain.emulator(hosts[1]) == LOCAL
+        assert str(LOCAL) in hosts[1].virsh("dumpxml", "--inactive", "guest")
+        operator.do("Choose and verify a mechanism")
+        assert "dirtyrate." in operator.do("Measure")
+        operator.do("Migrate")
+        assert operator.here is hosts[0]
+        assert domain.emulator(hosts[0]) == LOCAL
+        with migrating(domain, *hosts) as process:
+            operator.do("While it goes on")
+            assert process.wait() != 0
+        wait("gone", lambda: domain.state(hosts[1]) == "absent")
+        operator.do("Roll back")
+        assert operator.here is hosts[1]
+        assert domain.emulator(hosts[1]) == STOCK
+        assert not (hosts[1].root / LOCAL.relative_to("/")).exists()
+        assert operator.commands == {}
