@@ -580,6 +580,7 @@ class TestDeps:
         ("build-engine", "msan"),
         ("build-stock", "x"),
         ("install-qemu", "x"),
+        ("get-backports", "x"),
         ("assemble-qemu", "x"),
     ],
 )

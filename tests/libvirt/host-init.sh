@@ -3,12 +3,13 @@
 # The first process of a host, in new mount, UTS, IPC, PID and network
 # namespaces: gives it what a machine has of its own, and runs libvirtd.
 #
-# usage: host-init.sh NAME DIR    DIR has etc/, the host's files in /etc, and
-#                                 run/, its /run/libvirt; it gets a file pid
+# usage: host-init.sh NAME DIR [USR]
+#   DIR has etc/, the host's files in /etc, and run/, its /run/libvirt; it gets
+#   a file pid.  What is in USR is in the host's /usr.
 
 set -euo pipefail
 
-name=$1 dir=$2
+name=$1 dir=$2 usr=${3-}
 
 # A directory of the host's own that has all the machine's, so that what is
 # replaced in it need not exist there, and nothing is written there.
@@ -43,6 +44,13 @@ for file in passwd group; do
     { cat "/run/machine/etc/$file" && echo "libvirt-qemu:x:0:0::/:"; } >"/run/$file"
     ln -sf "/run/$file" /etc/
 done
+if [ -n "$usr" ]; then
+    mount -t overlay -o "lowerdir=$usr:/usr" overlay /usr
+    # Modules fit only the build they belong to.
+    for modules in "$usr"/lib/*/libvirt "$usr"/lib/*/qemu; do
+        mount --bind "$modules" "/usr${modules#"$usr"}"
+    done
+fi
 echo "$pid" >"$dir/pid"
 
 # Not exec: bash also waits for QEMUs, which libvirtd leaves to process 1.

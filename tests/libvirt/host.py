@@ -53,14 +53,18 @@ class HostError(Exception):
 class Host:
     """A machine of its own as far as libvirt can tell.
 
-    All that it runs ends with its first process, and that ends with us.
+    All that it runs ends with its first process, and that ends with us.  With
+    USR it has the programs there, and the machine's where USR has none.
     """
 
-    def __init__(self, name: str, top: Path, number: int) -> None:
+    def __init__(
+        self, name: str, top: Path, number: int, usr: Path | None = None
+    ) -> None:
         self.name = name
         self.dir = top / name
         self.address = f"10.77.0.{number}"
         self.socket = self.dir / "run" / "libvirt-sock"
+        self.usr = usr
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -109,7 +113,8 @@ class Host:
         with open(self.dir / "log", "ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES]
-                + ["--fork", "--kill-child", INIT, self.name, self.dir],
+                + ["--fork", "--kill-child", INIT, self.name, self.dir]
+                + ([self.usr] if self.usr else []),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -207,13 +212,12 @@ def join(one: Host, other: Host) -> None:
 
 
 @contextlib.contextmanager
-def two_hosts() -> Iterator[tuple[Host, Host]]:
+def two_hosts(other_usr: Path | None = None) -> Iterator[tuple[Host, Host]]:
     """Start both hosts, and remove all of them in the end."""
     top = scratch()
     try:
-        one, other = (
-            Host(name, top, number) for number, name in enumerate(NAMES, 1)
-        )
+        one = Host(NAMES[0], top, 1)
+        other = Host(NAMES[1], top, 2, other_usr)
         with one, other:
             join(one, other)
             yield one, other

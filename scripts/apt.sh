@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Sourced after lib.sh: apt with a state of its own in the directory $apt, so
+# that nothing of the system's changes.
+# shellcheck shell=bash
+
+# Lines of URI and SUITE: the mirrors that the machine's own apt uses, as apt
+# itself reads them.
+mirrors() {
+    # shellcheck disable=SC2016
+    apt-get indextargets --no-release-info \
+        --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 2>/dev/null |
+        sort -u
+}
+
+# Makes lines of TYPE, URI and SUITE the only sources.
+write_sources() {
+    local type uri suite signed=''
+    make_dir "$apt/lists/partial"
+    make_dir "$apt/cache/archives/partial"
+    [ ! -r /usr/share/keyrings/debian-archive-keyring.gpg ] ||
+        signed='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] '
+    while read -r type uri suite; do
+        printf '%s %s%s %s main\n' "$type" "$signed" "$uri" "$suite"
+    done >"$apt/sources.list"
+    grep -q . "$apt/sources.list"
+}
+
+private_apt() {
+    apt-get -q \
+        -o Dir::Etc::sourcelist="$apt/sources.list" \
+        -o Dir::Etc::sourceparts=/dev/null \
+        -o Dir::State::lists="$apt/lists" \
+        -o Dir::Cache="$apt/cache" \
+        -o APT::Sandbox::User="$(id -un)" \
+        "$@"
+}

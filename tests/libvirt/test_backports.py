@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A newer peer: libvirt and QEMU of bookworm-backports."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.migration.guest import ROOT
+from tests.migration.vm import STOCK
+
+from .domain import BUILD, OURS, Config, Domain
+from .host import Host, two_hosts
+from .migrate import migrate_identical, p2p
+
+Hosts = tuple[Host, Host]
+
+OVERLAY = "mount -t overlay -o lowerdir={usr}:/usr overlay /usr"
+
+
+@pytest.fixture(name="usr", scope="module")
+def fixture_usr(possible: None) -> Path:
+    """Its files, or skip the test where they cannot be had."""
+    usr = BUILD / "backports" / "usr"
+    for command in (
+        [ROOT / "scripts/get-backports"],
+        ["unshare", "--mount", *OVERLAY.format(usr=usr).split()],
+    ):
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(done.stderr.strip())
+    return usr
+
+
+@pytest.fixture(name="newer", scope="module")
+def fixture_newer(usr: Path) -> Iterator[Hosts]:
+    """Two hosts, of which the second one is newer."""
+    with two_hosts(usr) as hosts:
+        old, new = (host.virsh("version", "--daemon") for host in hosts)
+        assert "9.0.0" in old and "9.0.0" not in new
+        yield hosts
+
+
+def test_newer_libvirt(newer: Hosts) -> None:
+    """Our QEMU goes to a newer libvirt, and comes back."""
+    with Domain(Config(), *newer) as domain:
+        domain.wait_writing(newer[0])
+        migrate_identical(domain, *newer, way=p2p)
+        migrate_identical(domain, *newer[::-1], way=p2p)
+
+
+@pytest.mark.parametrize("machine", ("pc", "q35"))
+def test_newer_qemu(newer: Hosts, machine: str) -> None:
+    """A newer QEMU takes over a domain of ours, and ours takes it back."""
+    with Domain(Config(machine=machine), *newer) as domain:
+        domain.wait_writing(newer[0])
+        migrate_identical(domain, *newer, way=p2p, emulator=STOCK)
+        migrate_identical(domain, *newer[::-1], way=p2p, emulator=OURS)
+
+
+def test_ring_to_newer_qemu(newer: Hosts) -> None:
+    """With rings, it does; back, it would lose pages as any but ours does."""
+    with Domain(Config(ring=4096), *newer) as domain:
+        domain.wait_writing(newer[0])
+        migrate_identical(domain, *newer, way=p2p, emulator=STOCK)
