@@ -57,7 +57,7 @@ class Config:
     shared: bool = True
     reserved: bool = False
     mib: int = 128
-    writer: Writer = Writer(cpus=2)
+    writer: Writer = Writer()
     persistent: bool = False
     graphics: str = "vnc"
     video: str = "vga"

@@ -8,19 +8,19 @@
 #   a file pid.  What is in USR is in the host's /usr.
 
 set -euo pipefail
+shopt -s nullglob
 
 name=$1 dir=$2 usr=${3-}
 
 # A directory of the host's own that has all the machine's, so that what is
 # replaced in it need not exist there, and nothing is written there.
 own() {
-    local entry real=/run/machine$1
+    local real=/run/machine$1 entries
     mkdir -p "$real"
     mount --rbind "$1" "$real"
     mount -t tmpfs -o mode=755 tmpfs "$1"
-    for entry in "$real"/*; do
-        [ ! -e "$entry" ] || ln -s "$entry" "$1/"
-    done
+    entries=("$real"/*)
+    [ ${#entries[@]} -eq 0 ] || ln -s "${entries[@]}" "$1/"
 }
 
 # /proc is still the machine's, and tells by which id it knows this process.

@@ -9,7 +9,7 @@ from tests.migration.vm import LOG, SHARED
 
 from .domain import Config, Domain
 from .host import Host, HostError
-from .migrate import migrate_identical
+from .migrate import migrate, migrate_identical
 
 Hosts = tuple[Host, Host]
 BEST = SHARED if SHARED.offered else LOG
@@ -23,10 +23,16 @@ def test_ring(hosts: Hosts, size: int) -> None:
         assert (answer["mechanism"], answer["ring-size"]) == ("ring", size)
 
 
-def test_auto(hosts: Hosts) -> None:
-    """Without it, the domain has the best that the host has."""
-    with Domain(Config(shared=False), hosts[0]) as domain:
-        assert domain.mechanism(hosts[0]) == BEST.name
+@pytest.mark.parametrize("best", (BEST.name,))
+def test_plain(hosts: Hosts, best: str) -> None:
+    """A domain whose XML says nothing has the best of each host it is on."""
+    source, target = hosts
+    with Domain(Config(shared=False), *hosts) as domain:
+        assert domain.mechanism(source) == best
+        assert domain.printed(source, 1)
+        migrate(domain, *hosts)
+        assert domain.mechanism(target) == best
+        assert domain.printed(target, 1)
 
 
 def test_switch(hosts: Hosts) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.migration.guest import Writer
 from tests.migration.vm import STOCK
 
 from .domain import OURS, Config, Domain
@@ -35,6 +36,7 @@ OPTIONS = (
     ("--compressed", "--comp-methods", "xbzrle"),
 )
 AUTO, RING = 0, 4096
+TWO_CPUS = Writer(cpus=2)
 PASS_SECONDS = 20.0
 
 each_mechanism = pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_ways(hosts: Hosts, way: Way) -> None:
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda each: each[0])
 def test_options(hosts: Hosts, ring: int, options: tuple[str, ...]) -> None:
     """What an operator asks for, with each mechanism."""
-    with Domain(Config(ring=ring), *hosts) as domain:
+    with Domain(Config(ring=ring, writer=TWO_CPUS), *hosts) as domain:
         domain.wait_writing(hosts[0])
         migrate_identical(domain, *hosts, *options, way=p2p)
 
@@ -68,7 +70,7 @@ def test_postcopy(hosts: Hosts, ring: int) -> None:
     it is as old as it may be.
     """
     source, target = hosts
-    with Domain(Config(ring=ring), *hosts) as domain:
+    with Domain(Config(ring=ring, writer=TWO_CPUS), *hosts) as domain:
         domain.wait_writing(source)
         domain.slow_down(source, PASS_SECONDS)
         migrate(
@@ -82,7 +84,7 @@ def test_postcopy(hosts: Hosts, ring: int) -> None:
 @pytest.mark.parametrize("ring", (AUTO, RING), ids=("auto", "ring"))
 def test_to_stock(hosts: Hosts, ring: int) -> None:
     """Debian's QEMU takes over a domain of ours."""
-    with Domain(Config(ring=ring), *hosts) as domain:
+    with Domain(Config(ring=ring, writer=TWO_CPUS), *hosts) as domain:
         domain.wait_writing(hosts[0])
         migrate_identical(domain, *hosts, emulator=STOCK)
 
@@ -104,7 +106,7 @@ def test_from_stock(hosts: Hosts, machine: str) -> None:
 )
 def test_ping_pong(hosts: Hosts, ring: int, others: tuple[Path, Path]) -> None:
     """To and fro ten times, each time in another way."""
-    with Domain(Config(ring=ring), *hosts) as domain:
+    with Domain(Config(ring=ring, writer=TWO_CPUS), *hosts) as domain:
         domain.wait_writing(hosts[0])
         for leg in range(10):
             source, target = hosts if leg % 2 == 0 else hosts[::-1]
