@@ -72,27 +72,15 @@ def test_turned_off(ours: Qemu, mechanism: Mechanism) -> None:
         assert_identical(src, dst)
 
 
-def test_turned_off_meanwhile(ours: Qemu) -> None:
-    """What waits by then is sent."""
+@pytest.mark.parametrize("parameters", [
+    {"hot_pages_wait": False}, {"downtime_limit": 1}], ids=["off", "no-room"])
+def test_no_longer(ours: Qemu, parameters: dict[str, Any]) -> None:
+    """When it is turned off, or there is no room, they are sent after all."""
     with pair(config_of(ours, LOG)) as (src, dst):
         src.wait_writing()
         start(src, dst, ROUNDS)
         wait_deferred(src, dst, ROUNDS)
-        src.qmp("migrate-set-parameters", hot_pages_wait=False)
-        wait(src, dst, ROUNDS.timeout, "have no page wait",
-             lambda state: state["hot-pages"]["waiting"] == 0)
-        release(src, ROUNDS)
-        finish(src, dst, ROUNDS)
-        assert_identical(src, dst)
-
-
-def test_no_room_any_more(ours: Qemu) -> None:
-    """With a lower downtime limit they are sent after all."""
-    with pair(config_of(ours, LOG)) as (src, dst):
-        src.wait_writing()
-        start(src, dst, ROUNDS)
-        wait_deferred(src, dst, ROUNDS)
-        src.qmp("migrate-set-parameters", downtime_limit=1)
+        src.qmp("migrate-set-parameters", **parameters)
         wait(src, dst, ROUNDS.timeout, "have no page wait",
              lambda state: state["hot-pages"]["waiting"] == 0)
         release(src, ROUNDS)
