@@ -100,6 +100,14 @@ class Monitor:
             raise MonitorLost(f"{self._name}: the monitor was lost during "
                               f"{command}: {error}") from error
 
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Take the events that came, and return the data of those of NAME."""
+        async def take() -> list[Any]:
+            return self._client.events.clear()
+
+        return [dict(event["data"]) for event in _submit(take()).result()
+                if event["event"] == name]
+
     def close(self) -> None:
         """Drop the connection, whatever its state."""
         try:

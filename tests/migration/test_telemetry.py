@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
-from .cases import each_mechanism, migrate_identical
+from .cases import HELD, each_mechanism, migrate_identical
 from .guest import Writer
 from .migrate import info
 from .vm import LOG, SHARED, VM, WRPROT, Config, Mechanism, Qemu, pair
@@ -142,6 +143,19 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         assert_grown(RING_MEMBERS if mechanism.ring else LOG_MEMBERS,
                      before, after)
         assert_hmp(src, rings=bool(mechanism.ring))
+
+
+def test_pass_event(ours: Qemu) -> None:
+    """Each pass is told of with what the round before it has cost."""
+    options = dataclasses.replace(HELD, capabilities=("events",))
+    with pair(Config(ours, "kvm", writer=Writer())) as (src, dst):
+        src.wait_writing()
+        result = migrate_identical(src, dst, options)
+        events = src.monitor.events("MIGRATION_PASS")
+        assert [event["pass"] for event in events] == \
+            list(range(1, result.rounds + 1))
+        rounds = [event["dirty-tracking"] for event in events]
+        assert rounds[-ROUNDS_KEPT:] == query(src)["rounds"]
 
 
 def assert_passed_over(vm: VM, names: list[str]) -> None:
