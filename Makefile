@@ -4,8 +4,8 @@
 # make kernel   build the lab's kernels: stock, patched and debug
 # make demo     install what is missing, build, and show a migration
 # make check    install what is missing, build, and run every test
-# make soak     twenty migrations with each mechanism and ring size, and all of
-#               the lab's selftests and mutants
+# make soak     twenty migrations with each mechanism and ring size, more with
+#               libvirt, and all of the lab's selftests and mutants
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 
@@ -37,7 +37,7 @@ kernel:
 
 soak: deps
 	@scripts/make-qemu
-	@build/venv/bin/python -m pytest tests/migration tests/lab -m soak -v -p no:cacheprovider
+	@build/venv/bin/python -m pytest tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider
 
 install:
 	@scripts/deps --check

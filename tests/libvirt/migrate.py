@@ -13,8 +13,11 @@ from pathlib import Path
 from .domain import Domain
 from .host import COMMAND_SECONDS, Host
 
-# Less than the writer writes, so that a migration goes on and on.
+# Less than the writer writes, so that a migration goes on and on; and a limit
+# that is not kept even if the writer stands still for a moment.
 HOLD = ("--bandwidth", "100")
+HOLD_MS = 1
+DOWNTIME_MS = 300  # libvirt's default
 WAIT_SECONDS = 120.0
 
 Way = Callable[[Host], tuple[str, ...]]
@@ -154,6 +157,7 @@ def migrating(
     domain: Domain, source: Host, target: Host, *options: str, way: Way = p2p
 ) -> Iterator[subprocess.Popen[str]]:
     """A migration that is in its third round, and does not end by itself."""
+    source.virsh("migrate-setmaxdowntime", domain.name, str(HOLD_MS))
     process = subprocess.Popen(
         source.command(
             *words(domain, source, target, *HOLD, *options, way=way)
@@ -169,6 +173,8 @@ def migrating(
     finally:
         process.kill()
         process.communicate()
+        if domain.state(source) != "absent":
+            allow_downtime(domain, source)
 
 
 def in_round(
@@ -180,8 +186,14 @@ def in_round(
     return int(job(domain, source).get("Iteration", 0)) >= least
 
 
+def allow_downtime(domain: Domain, source: Host) -> None:
+    """Let migrations end as usual."""
+    source.virsh("migrate-setmaxdowntime", domain.name, str(DOWNTIME_MS))
+
+
 def release(domain: Domain, source: Host) -> None:
     """Let a migration that migrating() holds come to its end."""
+    allow_downtime(domain, source)
     source.virsh("migrate-setspeed", domain.name, "100000")
 
 

@@ -54,7 +54,9 @@ def test_newer_libvirt(newer: Hosts) -> None:
         migrate_identical(domain, *newer[::-1], way=p2p)
 
 
-@pytest.mark.parametrize("machine", ("pc", "q35"))
+@pytest.mark.parametrize(
+    "machine", ("pc", pytest.param("q35", marks=pytest.mark.soak))
+)
 def test_newer_qemu(newer: Hosts, machine: str) -> None:
     """A newer QEMU takes over a domain of ours, and ours takes it back."""
     with Domain(Config(machine=machine), *newer) as domain:

@@ -24,7 +24,8 @@ from .migrate import (
 )
 
 Hosts = tuple[Host, Host]
-RINGS = pytest.mark.parametrize("ring", (0, 4096), ids=("auto", "ring"))
+AUTO, RING = 0, 4096
+soak = pytest.mark.soak
 
 
 @contextlib.contextmanager
@@ -58,9 +59,18 @@ def goes_on(domain: Domain, hosts: Hosts) -> None:
     migrate_identical(domain, *hosts, way=p2p)
 
 
-@RINGS
-@pytest.mark.parametrize("way", (direct, p2p, tunnelled))
-def test_abort(hosts: Hosts, ring: int, way: Way) -> None:
+@pytest.mark.parametrize(
+    "way,ring",
+    [
+        (direct, AUTO),
+        (p2p, RING),
+        (tunnelled, AUTO),
+        pytest.param(direct, RING, marks=soak),
+        pytest.param(p2p, AUTO, marks=soak),
+        pytest.param(tunnelled, RING, marks=soak),
+    ],
+)
+def test_abort(hosts: Hosts, way: Way, ring: int) -> None:
     """domjobabort ends a migration, whoever leads it."""
     source = hosts[0]
     with Domain(Config(ring=ring), *hosts) as domain:
@@ -75,7 +85,7 @@ def test_abort(hosts: Hosts, ring: int, way: Way) -> None:
         goes_on(domain, hosts)
 
 
-@RINGS
+@pytest.mark.parametrize("ring", (pytest.param(AUTO, marks=soak), RING))
 def test_qemu_killed(hosts: Hosts, ring: int) -> None:
     """The target's QEMU ends."""
     with Domain(Config(ring=ring), *hosts) as domain:

@@ -38,7 +38,7 @@ def measure(domain: Domain, host: Host, mode: str, seconds: int) -> None:
     [
         (0, "page-sampling"),
         (0, "dirty-bitmap"),
-        (4096, "page-sampling"),
+        pytest.param(4096, "page-sampling", marks=pytest.mark.soak),
         (4096, "dirty-ring"),
     ],
     ids=lambda value: {0: "auto", 4096: "ring"}.get(value, value),
@@ -65,7 +65,9 @@ def test_dirty_rate(hosts: Hosts, ring: int, mode: str) -> None:
         domain.wait_writing(hosts[1])
 
 
-@pytest.mark.parametrize("ring,mode", [(0, "dirty-ring"), (4096, "dirty-bitmap")])
+@pytest.mark.parametrize(
+    "ring,mode", [(0, "dirty-ring"), (4096, "dirty-bitmap")]
+)
 def test_wrong_mode(hosts: Hosts, ring: int, mode: str) -> None:
     """A mode that takes another mechanism is refused."""
     with Domain(Config(ring=ring), *hosts) as domain:
@@ -84,7 +86,10 @@ def test_job(hosts: Hosts, ring: int) -> None:
             assert first["Operation"] == "Outgoing migration"
             assert number(first["Memory total"]) >= domain.config.mib
             least = int(first["Iteration"]) + 2
-            wait("later", lambda: int(job(domain, source)["Iteration"]) >= least)
+            wait(
+                "two rounds more",
+                lambda: int(job(domain, source)["Iteration"]) >= least,
+            )
             later = job(domain, source)
             for name in ("Data processed", "Time elapsed", "Normal pages"):
                 assert number(later[name]) > number(first[name])

@@ -23,22 +23,17 @@ from .migrate import (
     release,
     tunnelled,
     unix,
-    wait,
 )
 
 Hosts = tuple[Host, Host]
 WAYS = (direct, p2p, tunnelled, unix)
 PARALLEL = ("--parallel", "--parallel-connections", "2")
-OPTIONS = (
-    PARALLEL,
-    ("--auto-converge",),
-    ("--bandwidth", "1000"),
-    ("--compressed", "--comp-methods", "xbzrle"),
-)
+COMPRESSED = ("--compressed", "--comp-methods", "xbzrle")
 AUTO, RING = 0, 4096
 TWO_CPUS = Writer(cpus=2)
 PASS_SECONDS = 20.0
 
+soak = pytest.mark.soak
 each_mechanism = pytest.mark.parametrize(
     "ring", (AUTO, RING), ids=("auto", "ring")
 )
@@ -52,8 +47,19 @@ def test_ways(hosts: Hosts, way: Way) -> None:
         migrate_identical(domain, *hosts, way=way)
 
 
-@each_mechanism
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda each: each[0])
+@pytest.mark.parametrize(
+    "ring,options",
+    [
+        (AUTO, ("--auto-converge",)),
+        (AUTO, ("--bandwidth", "1000")),
+        (RING, PARALLEL),
+        (RING, COMPRESSED),
+        pytest.param(RING, ("--auto-converge",), marks=soak),
+        pytest.param(RING, ("--bandwidth", "1000"), marks=soak),
+        pytest.param(AUTO, PARALLEL, marks=soak),
+        pytest.param(AUTO, COMPRESSED, marks=soak),
+    ],
+)
 def test_options(hosts: Hosts, ring: int, options: tuple[str, ...]) -> None:
     """What an operator asks for, with each mechanism."""
     with Domain(Config(ring=ring, writer=TWO_CPUS), *hosts) as domain:
@@ -81,7 +87,7 @@ def test_postcopy(hosts: Hosts, ring: int) -> None:
         assert domain.stale_pages(target) == []
 
 
-@pytest.mark.parametrize("ring", (AUTO, RING), ids=("auto", "ring"))
+@each_mechanism
 def test_to_stock(hosts: Hosts, ring: int) -> None:
     """Debian's QEMU takes over a domain of ours."""
     with Domain(Config(ring=ring, writer=TWO_CPUS), *hosts) as domain:
@@ -89,7 +95,7 @@ def test_to_stock(hosts: Hosts, ring: int) -> None:
         migrate_identical(domain, *hosts, emulator=STOCK)
 
 
-@pytest.mark.parametrize("machine", ("pc", "q35"))
+@pytest.mark.parametrize("machine", ("pc", pytest.param("q35", marks=soak)))
 def test_from_stock(hosts: Hosts, machine: str) -> None:
     """Ours takes over a domain of Debian's QEMU, as in a roll-out."""
     config = Config(emulator=STOCK, machine=machine)
