@@ -149,9 +149,13 @@ class Host:
         return Path(f"/proc/{self.pid}/root")
 
     def command(self, *words: str | Path) -> list[str]:
-        """The command line that runs WORDS on the host."""
+        """The command line that runs WORDS on the host.
+
+        nsenter has to fork, and what it runs has to end with it.
+        """
         enter = ["nsenter", "--target", self.pid, *NAMESPACES, "--"]
-        return [str(word) for word in (*enter, *words)]
+        tie = ["setpriv", "--pdeathsig", "KILL", "--"]
+        return [str(word) for word in (*enter, *tie, *words)]
 
     def run(
         self, *words: str | Path, check: bool = True

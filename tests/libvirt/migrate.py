@@ -154,13 +154,19 @@ def wait(what: str, done: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def migrating(
-    domain: Domain, source: Host, target: Host, *options: str, way: Way = p2p
+    domain: Domain,
+    source: Host,
+    target: Host,
+    *options: str,
+    way: Way = p2p,
+    hold: tuple[str, ...] = HOLD,
+    least: int = 3,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A migration that is in its third round, and does not end by itself."""
+    """A migration in round LEAST, which the writer does not let end."""
     source.virsh("migrate-setmaxdowntime", domain.name, str(HOLD_MS))
     process = subprocess.Popen(
         source.command(
-            *words(domain, source, target, *HOLD, *options, way=way)
+            *words(domain, source, target, *hold, *options, way=way)
         ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -168,7 +174,7 @@ def migrating(
         text=True,
     )
     try:
-        wait("third round", lambda: in_round(3, process, domain, source))
+        wait("round", lambda: in_round(least, process, domain, source))
         yield process
     finally:
         process.kill()

@@ -69,6 +69,7 @@ def goes_on(domain: Domain, hosts: Hosts) -> None:
         pytest.param(p2p, AUTO, marks=soak),
         pytest.param(tunnelled, RING, marks=soak),
     ],
+    ids=lambda value: {AUTO: "auto", RING: "ring"}.get(value),
 )
 def test_abort(hosts: Hosts, way: Way, ring: int) -> None:
     """domjobabort ends a migration, whoever leads it."""
@@ -85,7 +86,9 @@ def test_abort(hosts: Hosts, way: Way, ring: int) -> None:
         goes_on(domain, hosts)
 
 
-@pytest.mark.parametrize("ring", (pytest.param(AUTO, marks=soak), RING))
+@pytest.mark.parametrize(
+    "ring", (pytest.param(AUTO, marks=soak), RING), ids=("auto", "ring")
+)
 def test_qemu_killed(hosts: Hosts, ring: int) -> None:
     """The target's QEMU ends."""
     with Domain(Config(ring=ring), *hosts) as domain:
@@ -131,6 +134,6 @@ def test_memory_runs_out(hosts: Hosts) -> None:
     with Domain(Config(), *hosts) as domain:
         domain.wait_writing(hosts[0])
         with little_memory(hosts[1]):
-            with pytest.raises(HostError):
+            with pytest.raises(HostError, match="'migration out' failed"):
                 migrate(domain, *hosts, way=p2p)
         goes_on(domain, hosts)
