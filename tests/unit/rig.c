@@ -19,9 +19,6 @@ static uint64_t load(const uint64_t *p)
 /* Locked, or an older copy might overtake a newer one. */
 static void copy_page(Rig *r, RigBlock *b, uint64_t page)
 {
-    if (r->strict) {
-        g_assert_true(fake_page_armed(r->fake, b->slot_id, page));
-    }
     g_mutex_lock(&r->copy_lock);
     b->shadow[page] = load(&b->memory[page]);
     g_mutex_unlock(&r->copy_lock);
@@ -32,6 +29,15 @@ static RigBlock **block_at(Rig *r, uint32_t slot_id)
     return &r->at[slot_id >> 16][slot_id & 0xffff];
 }
 
+static void copy_armed(Rig *r, RigBlock *b, uint64_t page)
+{
+    if (r->strict) {
+        g_assert_true(fake_page_armed(r->fake, b->slot_id, page));
+    }
+    copy_page(r, b, page);
+}
+
+/* Another thread may have switched the mechanism: r->clears may be late. */
 static void publish_page(Rig *r, RigBlock *b, uint64_t page)
 {
     g_assert_cmpuint(page, <, b->pages);
@@ -39,10 +45,10 @@ static void publish_page(Rig *r, RigBlock *b, uint64_t page)
     if (r->exact) {
         g_assert_cmpuint(b->published[page], <=, load(&b->logged[page]));
     }
-    if (__atomic_load_n(&r->clears, __ATOMIC_RELAXED)) {
+    if (kvmd_clears(r->kvmd)) {
         __atomic_store_n(&b->pending[page], true, __ATOMIC_RELAXED);
     } else {
-        copy_page(r, b, page);
+        copy_armed(r, b, page);
     }
 }
 
@@ -383,7 +389,7 @@ static void clear_chunk(Rig *r, RigBlock *b, uint64_t first, uint64_t pages)
     ret = kvmd_slot_clear(r->kvmd, b->slot_id, first, pages);
     for (uint64_t i = 0; i < pages; i++) {
         if (taken[i] && ret == 0) {
-            copy_page(r, b, first + i);
+            copy_armed(r, b, first + i);
         } else if (taken[i]) {
             __atomic_store_n(&b->pending[first + i], true, __ATOMIC_RELAXED);
         }
@@ -427,19 +433,18 @@ int rig_harvest(Rig *r)
 }
 
 /*
- * A switch re-arms all, too, and by then nothing is to be cleared.  One to
- * what is in use already does neither.
+ * A switch re-arms all.  If nobody clears after it, what is pending is armed
+ * for good.
  */
 void rig_switch(Rig *r, KvmDirtyMechanism mechanism)
 {
-    KvmDirtyMechanism before = kvmd_mechanism(r->kvmd);
     g_autoptr(GError) error = NULL;
     bool cleared = r->clears;
 
     g_assert_true(kvmd_switch(r->kvmd, mechanism, &error));
     g_assert_no_error(error);
-    __atomic_store_n(&r->clears, kvmd_clears(r->kvmd), __ATOMIC_RELAXED);
-    if (kvmd_mechanism(r->kvmd) != before && cleared) {
+    r->clears = kvmd_clears(r->kvmd);
+    if (cleared && !r->clears) {
         foreach_block(r, copy_pending);
     }
 }
