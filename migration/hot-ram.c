@@ -8,7 +8,6 @@
 #include "qemu/rcu.h"
 #include "exec/target_page.h"
 #include "migration/colo.h"
-#include "sysemu/dirty-tracking.h"
 #include "sysemu/runstate.h"
 #include "hot-pages.h"
 #include "hot-ram.h"
@@ -112,6 +111,4 @@ void hot_ram_populate(MigrationInfo *info)
     info->hot_pages->waiting = hot.waiting;
     info->hot_pages->deferred = hot.deferred;
     info->hot_pages->saved_bytes = hot.deferred * qemu_target_page_size();
-    info->hot_pages->saved_faults =
-        dirty_tracking_leaves_unarmed() ? hot.deferred : 0;
 }

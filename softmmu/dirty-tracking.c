@@ -41,11 +41,6 @@ void dirty_tracking_send_pass(int64_t pass)
     qapi_event_send_migration_pass(pass, round != NULL, round);
 }
 
-bool dirty_tracking_leaves_unarmed(void)
-{
-    return kvm_enabled() && kvm_dirty_tracking_clears();
-}
-
 void dirty_tracking_populate(MigrationInfo *info)
 {
     if (kvm_enabled()) {

@@ -591,11 +591,6 @@ uint32_t kvm_dirty_ring_size(void)
     return kvmd_ring_size(kvm_state->dirty->engine);
 }
 
-bool kvm_dirty_tracking_clears(void)
-{
-    return kvmd_clears(kvm_state->dirty->engine);
-}
-
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     KvmDirty *engine = kvm_state->dirty->engine;

@@ -23,11 +23,6 @@ DirtyTrackingRound *kvm_dirty_tracking_last_round(void)
     g_assert_not_reached();
 }
 
-bool kvm_dirty_tracking_clears(void)
-{
-    g_assert_not_reached();
-}
-
 DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
 {
     g_assert_not_reached();

@@ -49,16 +49,6 @@ void dirty_tracking_round(void);
 void dirty_tracking_send_pass(int64_t pass);
 
 /*
- * kvm_dirty_tracking_clears: whether KVM leaves a page that was harvested
- * un-armed until memory_region_clear_dirty_bitmap(), for a guest that runs
- * under KVM.
- */
-bool kvm_dirty_tracking_clears(void);
-
-/* dirty_tracking_leaves_unarmed: the same for any guest. */
-bool dirty_tracking_leaves_unarmed(void);
-
-/*
  * dirty_tracking_populate: fill in what query-migrate says of it; called with
  * the BQL held.
  */
