@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 from xml.etree import ElementTree
 
+from tests.migration.compare import differing_in_maps
 from tests.migration.guest import (
     CPU_PAGES,
     MIB,
@@ -31,7 +32,6 @@ TEMPLATE = Path(__file__).with_name("domain.xml")
 BUILD = Path(os.environ.get("FDT_BUILD", ROOT / "build"))
 OURS = qemu("ours").path.absolute()
 RUN_SECONDS = 90.0
-CHUNK = 256 * PAGE
 
 # In the writer's parameter block.
 DELAY = 0x7C00 + PARAMS_OFFSET + 5 * 4
@@ -114,15 +114,7 @@ class Memory:
 
     def differing_pages(self, other: Memory) -> list[int]:
         """The numbers of the pages that are not the same in OTHER."""
-        assert len(self._map) == len(other._map)
-        return [
-            (start + at) // PAGE
-            for start in range(0, len(self._map), CHUNK)
-            if self[start:start + CHUNK] != other[start:start + CHUNK]
-            for at in range(0, CHUNK, PAGE)
-            if self[start + at:start + at + PAGE]
-            != other[start + at:start + at + PAGE]
-        ]
+        return differing_in_maps(self._map, other._map)
 
 
 class Domain:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.migration.compare import assert_none_differ
+
 from .domain import Domain
 from .host import COMMAND_SECONDS, Host
 
@@ -79,12 +81,13 @@ def migrate(
     *options: str,
     way: Way = direct,
     emulator: Path | None = None,
+    state: str = "running",
 ) -> None:
-    """Migrate a running domain to TARGET, where it goes on."""
+    """Migrate a running domain to TARGET, where it is in STATE then."""
     source.run(
         *words(domain, source, target, *options, way=way, emulator=emulator)
     )
-    assert_only_at(domain, target, source)
+    assert_only_at(domain, target, source, state)
 
 
 def migrate_identical(
@@ -101,23 +104,17 @@ def migrate_identical(
     source's file is held open, as libvirt removes it with QEMU.
     """
     left = domain.memory(source)
-    source.run(
-        *words(
-            domain,
-            source,
-            target,
-            "--suspend",
-            *options,
-            way=way,
-            emulator=emulator,
-        )
+    migrate(
+        domain,
+        source,
+        target,
+        "--suspend",
+        *options,
+        way=way,
+        emulator=emulator,
+        state="paused",
     )
-    assert_only_at(domain, target, source, "paused")
-    pages = left.differing_pages(domain.memory(target))
-    assert not pages, (
-        f"{len(pages)} pages differ after the migration, the first of them "
-        f"{', '.join(f'{page:#x}' for page in pages[:8])}"
-    )
+    assert_none_differ(left.differing_pages(domain.memory(target)))
     target.virsh("resume", domain.name)
     domain.wait_writing(target)
 

@@ -7,7 +7,7 @@ from typing import Callable, Optional
 
 import pytest
 
-from .compare import differing_pages
+from .compare import assert_none_differ, differing_pages
 from .guest import MIB
 from .migrate import Options, Result, migrate
 from .vm import LOG, SHARED, VM, WRPROT, Mechanism
@@ -30,10 +30,7 @@ log_and_ring = pytest.mark.parametrize(
 
 def assert_identical(src: VM, dst: VM) -> None:
     """Fail unless the memory of both VMs is the same."""
-    pages = differing_pages(src, dst)
-    assert not pages, (
-        f"{len(pages)} pages differ after the migration, the first of them "
-        f"{', '.join(f'{page:#x}' for page in pages[:8])}")
+    assert_none_differ(differing_pages(src, dst))
 
 
 def migrate_identical(src: VM, dst: VM, options: Options = HELD,

@@ -48,18 +48,30 @@ def differing_in(src: VM, dst: VM, address: int, size: int) -> list[int]:
 
 
 def _differing(left: Path, right: Path) -> list[int]:
-    pages: list[int] = []
     with open(left, "rb") as a, open(right, "rb") as b, \
             mmap.mmap(a.fileno(), 0, prot=mmap.PROT_READ) as left_map, \
             mmap.mmap(b.fileno(), 0, prot=mmap.PROT_READ) as right_map:
-        if len(left_map) != len(right_map):
-            raise VMError("The saved memories differ in size.")
-        for start in range(0, len(left_map), CHUNK):
-            one = left_map[start:start + CHUNK]
-            other = right_map[start:start + CHUNK]
-            # Nearly all chunks are equal, and this is far faster than pages.
-            if one != other:
-                pages += [(start + at) // PAGE
-                          for at in range(0, len(one), PAGE)
-                          if one[at:at + PAGE] != other[at:at + PAGE]]
+        return differing_in_maps(left_map, right_map)
+
+
+def differing_in_maps(left: mmap.mmap, right: mmap.mmap) -> list[int]:
+    """Return the numbers of the pages that are not the same in both."""
+    if len(left) != len(right):
+        raise VMError("The memories differ in size.")
+    pages: list[int] = []
+    for start in range(0, len(left), CHUNK):
+        one = left[start:start + CHUNK]
+        other = right[start:start + CHUNK]
+        # Nearly all chunks are equal, and this is far faster than pages.
+        if one != other:
+            pages += [(start + at) // PAGE
+                      for at in range(0, len(one), PAGE)
+                      if one[at:at + PAGE] != other[at:at + PAGE]]
     return pages
+
+
+def assert_none_differ(pages: list[int]) -> None:
+    """Fail if there are PAGES, which differ after a migration."""
+    assert not pages, (
+        f"{len(pages)} pages differ after the migration, the first of them "
+        f"{', '.join(f'{page:#x}' for page in pages[:8])}")
