@@ -25,19 +25,14 @@ struct HotPages {
     Group *groups;
 };
 
-static unsigned long groups_of(unsigned long pages)
-{
-    return DIV_ROUND_UP(pages, PAGE_GROUP);
-}
-
 HotPages *hot_pages_new(unsigned long pages)
 {
     HotPages *hot = g_new(HotPages, 1);
 
     hot->pages = pages;
     hot->round = 0;
-    hot->waits = bitmap_new(groups_of(pages));
-    hot->groups = g_new0(Group, groups_of(pages));
+    hot->waits = bitmap_new(page_groups(pages));
+    hot->groups = g_new0(Group, page_groups(pages));
     return hot;
 }
 
@@ -99,7 +94,7 @@ static bool take(unsigned long *left, unsigned long pages)
 static unsigned long look_at_waiting(HotPages *hot, const PageBitmap *map,
                                      unsigned long left, bool crowded)
 {
-    unsigned long end = groups_of(hot->pages);
+    unsigned long end = page_groups(hot->pages);
     unsigned long group = find_next_bit(hot->waits, end, 0);
 
     for (; group < end; group = find_next_bit(hot->waits, end, group + 1)) {
@@ -158,7 +153,7 @@ unsigned long hot_pages_next(const HotPages *hot, const PageBitmap *map,
     unsigned long page = page_bitmap_next(map, end, start);
 
     while (page < end && test_bit(page / PAGE_GROUP, hot->waits)) {
-        start = find_next_zero_bit(hot->waits, groups_of(end),
+        start = find_next_zero_bit(hot->waits, page_groups(end),
                                    page / PAGE_GROUP + 1) * PAGE_GROUP;
         page = page_bitmap_next(map, end, start);
     }
@@ -167,5 +162,5 @@ unsigned long hot_pages_next(const HotPages *hot, const PageBitmap *map,
 
 void hot_pages_release(HotPages *hot)
 {
-    bitmap_zero(hot->waits, groups_of(hot->pages));
+    bitmap_zero(hot->waits, page_groups(hot->pages));
 }

@@ -43,11 +43,6 @@ static Part part_at(unsigned long page, unsigned long end)
     };
 }
 
-static unsigned long groups_of(unsigned long pages)
-{
-    return DIV_ROUND_UP(pages, PAGE_GROUP);
-}
-
 static unsigned long *words_of(const PageBitmap *map, unsigned long group)
 {
     return map->words + group * PAGE_GROUP_WORDS;
@@ -66,7 +61,7 @@ static bool is_full(const PageBitmap *map, unsigned long group)
 PageBitmap *page_bitmap_new(unsigned long pages)
 {
     PageBitmap *map = g_new(PageBitmap, 1);
-    unsigned long groups = groups_of(pages);
+    unsigned long groups = page_groups(pages);
 
     map->pages = pages;
     map->words = g_new(unsigned long, groups * PAGE_GROUP_WORDS);
@@ -87,14 +82,14 @@ void page_bitmap_free(PageBitmap *map)
 
 void page_bitmap_set_all(PageBitmap *map)
 {
-    bitmap_set(map->some, 0, groups_of(map->pages));
-    bitmap_set(map->full, 0, groups_of(map->pages));
+    bitmap_set(map->some, 0, page_groups(map->pages));
+    bitmap_set(map->full, 0, page_groups(map->pages));
 }
 
 void page_bitmap_clear_all(PageBitmap *map)
 {
-    bitmap_zero(map->some, groups_of(map->pages));
-    bitmap_zero(map->full, groups_of(map->pages));
+    bitmap_zero(map->some, page_groups(map->pages));
+    bitmap_zero(map->full, page_groups(map->pages));
 }
 
 /* Give the words of @group a meaning, before one of them changes. */
@@ -276,7 +271,7 @@ unsigned long page_bitmap_next(const PageBitmap *map, unsigned long end,
         if (page < end && page / PAGE_GROUP == group) {
             return page;
         }
-        group = find_next_bit(map->some, groups_of(end), group + 1);
+        group = find_next_bit(map->some, page_groups(end), group + 1);
         start = group * PAGE_GROUP;
     }
     return end;
@@ -308,7 +303,7 @@ unsigned long page_bitmap_next_zero(const PageBitmap *map, unsigned long end,
         if (page < end && page / PAGE_GROUP == group) {
             return page;
         }
-        group = find_next_zero_bit(map->full, groups_of(end), group + 1);
+        group = find_next_zero_bit(map->full, page_groups(end), group + 1);
         start = group * PAGE_GROUP;
     }
     return end;
@@ -393,7 +388,7 @@ static unsigned long harvest_groups(const Harvest *harvest,
                                     unsigned long *summary)
 {
     unsigned long first = harvest->first / PAGE_GROUP;
-    unsigned long end = groups_of(harvest->end);
+    unsigned long end = page_groups(harvest->end);
     unsigned long group = first - first % BITS_PER_LONG;
     unsigned long count = 0;
 
@@ -405,7 +400,7 @@ static unsigned long harvest_groups(const Harvest *harvest,
             continue;
         }
         touched = group_mask(group, first, end);
-        whole = group_mask(group, groups_of(harvest->first),
+        whole = group_mask(group, page_groups(harvest->first),
                            harvest->end / PAGE_GROUP);
         touched &= qatomic_fetch_and(word, ~whole);
         for (; touched; touched &= touched - 1) {

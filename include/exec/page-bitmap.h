@@ -24,6 +24,12 @@
 #define PAGE_GROUP 512
 #define PAGE_GROUP_WORDS (PAGE_GROUP / BITS_PER_LONG)
 
+/* page_groups: Returns: how many groups @pages pages from 0 on are in. */
+static inline unsigned long page_groups(unsigned long pages)
+{
+    return DIV_ROUND_UP(pages, PAGE_GROUP);
+}
+
 /*
  * A page block is an array: the words of its pages, whose number @size is a
  * multiple of PAGE_GROUP; the summary, a bit for each group; and one bit more

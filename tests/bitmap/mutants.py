@@ -191,7 +191,7 @@ SUMMARY = (
     Mutant(
         "harvest: the last group is left",
         SOURCE,
-        "    unsigned long end = groups_of(harvest->end);\n",
+        "    unsigned long end = page_groups(harvest->end);\n",
         "    unsigned long end = harvest->end / PAGE_GROUP;\n",
     ),
     Mutant(
@@ -245,7 +245,7 @@ GROUPS = (
     Mutant(
         "full: it is forgotten by set_all",
         SOURCE,
-        "    bitmap_set(map->full, 0, groups_of(map->pages));\n",
+        "    bitmap_set(map->full, 0, page_groups(map->pages));\n",
         "",
     ),
     Mutant(
@@ -309,8 +309,8 @@ SEARCH = (
     Mutant(
         "next: a group is skipped",
         SOURCE,
-        "find_next_bit(map->some, groups_of(end), group + 1)",
-        "find_next_bit(map->some, groups_of(end), group + 2)",
+        "find_next_bit(map->some, page_groups(end), group + 1)",
+        "find_next_bit(map->some, page_groups(end), group + 2)",
     ),
     Mutant(
         "next zero: a group with a page has no other",
@@ -601,19 +601,19 @@ HOT_PAGES = (
     Mutant(
         "wait: the last group does not",
         HOT,
-        "    unsigned long end = groups_of(hot->pages);\n",
-        "    unsigned long end = groups_of(hot->pages) - 1;\n",
+        "    unsigned long end = page_groups(hot->pages);\n",
+        "    unsigned long end = page_groups(hot->pages) - 1;\n",
     ),
     Mutant(
         "wait: release forgets the last group",
         HOT,
-        "    bitmap_zero(hot->waits, groups_of(hot->pages));\n",
-        "    bitmap_clear(hot->waits, 0, groups_of(hot->pages) - 1);\n",
+        "    bitmap_zero(hot->waits, page_groups(hot->pages));\n",
+        "    bitmap_clear(hot->waits, 0, page_groups(hot->pages) - 1);\n",
     ),
     Mutant(
         "wait: release does nothing",
         HOT,
-        "    bitmap_zero(hot->waits, groups_of(hot->pages));\n",
+        "    bitmap_zero(hot->waits, page_groups(hot->pages));\n",
         "",
     ),
     Mutant(
