@@ -65,7 +65,6 @@ UPSTREAM = (
     Selftest("hardware_disable_test", 180, soak=True),
     Selftest("kvm_create_max_vcpus", 120, soak=True),
     Selftest("rseq_test", 120, soak=True),
-    Selftest("steal_time", soak=True),
     Selftest("system_counter_offset_test", soak=True),
     Selftest("x86_64/cpuid_test", soak=True),
     Selftest("x86_64/cr4_cpuid_sync_test", soak=True),
