@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,19 @@ from .domain import OURS
 from .host import Host, missing, two_hosts
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a test that fails, show what its hosts run and have said."""
+    report = yield
+    if report.when == "call" and report.failed:
+        both = item.funcargs.get("hosts") or item.funcargs.get("own_hosts")
+        for host in both or ():
+            report.sections.append((f"host {host.name}", host.state()))
+    return report
 
 
 @pytest.fixture(name="possible", scope="session")

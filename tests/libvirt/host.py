@@ -22,6 +22,8 @@ LINK = "link0"
 BOOT_SECONDS = 120.0
 COMMAND_SECONDS = 300.0
 
+LOG_LINES = 40  # shown of a host's log
+
 # A peer that says nothing for KEEPALIVE seconds, three times, is gone.
 KEEPALIVE = 1
 
@@ -137,6 +139,13 @@ class Host:
     def log(self) -> str:
         """What its first process and libvirtd said."""
         return (self.dir / "log").read_text(errors="replace")
+
+    def state(self) -> str:
+        """What it runs, and the end of what it said."""
+        shown = [["virsh", "list", "--all"], ["ps", "-eo", "pid,stat,wchan,args"]]
+        done = [self.run(*words, check=False) for words in shown]
+        log = self.log().splitlines()[-LOG_LINES:]
+        return "\n".join([*(one.stdout + one.stderr for one in done), *log])
 
     @property
     def pid(self) -> int:
