@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a chapter of the report is made of, and how a number is written."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure as Drawing
+
+from .results import Results, Stat
+from .step import Step
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells that are ready to be read; the first column is left-aligned."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+    def markdown(self) -> str:
+        """The same for the documents."""
+        lines = [self.headings, ("---", *["--:"] * (len(self.headings) - 1)),
+                 *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing, and the words for who cannot see it."""
+
+    drawing: Drawing
+    words: str
+
+    def svg(self) -> str:
+        """As an element of a page; the same figures give the same bytes."""
+        out = io.StringIO()
+        self.drawing.savefig(out, format="svg", bbox_inches="tight",
+                             metadata={"Date": None, "Creator": None})
+        text = out.getvalue()
+        return text[text.index("<svg"):]
+
+
+Block = Text | Table | Plot
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What belongs together in the report.
+
+    steps: what to run, for a quick run or a full one; the steps of one chapter
+    take turns, run by run, so that what else the machine does meets all alike.
+    blocks: what to show of it, where any of the figures may be missing.
+    """
+
+    name: str
+    title: str
+    steps: Callable[[bool], Sequence[Step]]
+    blocks: Callable[[Results], Sequence[Block]]
+
+
+def number(value: float) -> str:
+    """A number of three digits or more that count."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.3g}"
+
+
+def cell(stat: Stat | None) -> str:
+    """The median, and the spread where it is more than rounding shows."""
+    if stat is None:
+        return NONE
+    low, middle, high = map(number, (stat.low, stat.median, stat.high))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def ratio(base: Stat | None, ours: Stat | None) -> str:
+    """How many of ours are one of the baseline; more is better for ours."""
+    if base is None or ours is None or not ours.median:
+        return NONE
+    if len(base.values) > 1 and base.noise(ours):
+        return "noise"
+    return f"{number(base.median / ours.median)}×"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One program that is run to measure something, and what it printed.
+
+A measuring program prints a line for each figure: its name, one number or more,
+and their unit, with blanks between.  Other lines do not count.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+PYTHON = ("build/venv/bin/python", "-B", "-m")
+
+NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+LINE = re.compile(rf"^([a-z][\w.,/-]*) ((?:{NUMBER} )+)(\S+)$", re.MULTILINE)
+
+SLACK = 10  # times the expected time is too long
+LEAST_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A machine of scripts/lab; memory in MiB.
+
+    With icount there is one CPU, and the clock counts instructions.
+    """
+
+    kernel: str = "patched"
+    cpus: int = 2
+    memory: int = 3072
+    icount: bool = False
+    append: str = ""
+
+    def words(self, seconds: int) -> list[str]:
+        """The start of the command line."""
+        words = ["scripts/lab", "--kernel", self.kernel]
+        words += ["--icount"] if self.icount else ["--cpus", str(self.cpus)]
+        words += ["--memory", f"{self.memory}M", "--timeout", str(seconds)]
+        if self.append:
+            words += ["--append", self.append]
+        return [*words, "--"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a program printed under one name."""
+
+    values: tuple[float, ...]
+    unit: str
+
+
+Sample = dict[str, Figure]
+
+
+class StepError(Exception):
+    """A program that did not measure anything."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A program, run RUNS times, SECONDS each as it is expected.
+
+    The name is unique, and is that of a file.  Without a lab the program runs on
+    this host, and needs /dev/kvm if KVM is set.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    lab: Lab | None = None
+    runs: int = 1
+    seconds: int = 10
+    kvm: bool = False
+
+    @property
+    def limit(self) -> int:
+        """After how many seconds it is given up."""
+        return max(self.seconds * SLACK, LEAST_SECONDS)
+
+    def words(self) -> list[str]:
+        """The command line, from the root of the project."""
+        return [*(self.lab.words(self.limit) if self.lab else ()), *self.command]
+
+    def __str__(self) -> str:
+        return shlex.join(self.words())
+
+    def run(self) -> Sample:
+        """Run it once; raises StepError with one sentence."""
+        try:
+            done = subprocess.run(
+                self.words(), cwd=ROOT, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, errors="replace",
+                timeout=self.limit + LEAST_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StepError(f"{self} did not end: {error}") from error
+        if done.returncode:
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise StepError(f"{self} ended with status {done.returncode}: "
+                            f"{said[-1] if said else 'it said nothing'}")
+        sample = parse(done.stdout)
+        if not sample:
+            raise StepError(f"{self} printed no figure")
+        return sample
+
+
+def parse(text: str) -> Sample:
+    """The figures in what a program printed."""
+    return {name: Figure(tuple(map(float, numbers.split())), unit)
+            for name, numbers, unit in LINE.findall(text)}
