@@ -6,6 +6,8 @@
 # make check    install what is missing, build, and run every test
 # make soak     twenty migrations with each mechanism and ring size, more with
 #               libvirt, and all of the lab's selftests and mutants
+# make bench    measure stock and ours, and write build/bench/report.html;
+#               QUICK=1 takes 10 minutes, all of it an hour; CHAPTERS="..." some
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 
@@ -39,6 +41,14 @@ soak: deps
 	@scripts/make-qemu
 	@build/venv/bin/python -m pytest tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider
 
+bench: deps
+	@scripts/build-engine
+	@scripts/make-qemu
+	@scripts/build-kernel stock
+	@scripts/build-kernel patched
+	@scripts/build-selftests patched
+	@build/venv/bin/python -m tests.bench $(if $(QUICK),--quick) $(CHAPTERS)
+
 install:
 	@scripts/deps --check
 	@scripts/make-qemu --all
@@ -47,5 +57,5 @@ install:
 clean:
 	rm -rf build
 
-.PHONY: all deps demo check kernel soak install clean
+.PHONY: all deps demo check kernel soak bench install clean
 .NOTPARALLEL:

@@ -15,9 +15,10 @@ from tests.migration.compare import assert_none_differ
 from .domain import Domain
 from .host import COMMAND_SECONDS, Host
 
-# Less than the writer writes, so that a migration goes on and on; and a limit
+# Less than the writer writes, be the machine ever so busy, so that a migration
+# goes on and on; and a limit
 # that is not kept even if the writer stands still for a moment.
-HOLD = ("--bandwidth", "100")
+HOLD = ("--bandwidth", "50")
 HOLD_MS = 1
 DOWNTIME_MS = 300  # libvirt's default
 WAIT_SECONDS = 120.0

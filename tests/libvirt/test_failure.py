@@ -134,6 +134,9 @@ def test_memory_runs_out(hosts: Hosts) -> None:
     with Domain(Config(), *hosts) as domain:
         domain.wait_writing(hosts[0])
         with little_memory(hosts[1]):
-            with pytest.raises(HostError, match="'migration out' failed"):
+            # Which of them depends on who notices first.
+            with pytest.raises(
+                HostError, match="'migration out'|closed the monitor"
+            ):
                 migrate(domain, *hosts, way=p2p)
         goes_on(domain, hosts)
