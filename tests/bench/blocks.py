@@ -7,12 +7,18 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import matplotlib
 from matplotlib.figure import Figure as Drawing
 
 from .results import Results, Stat
 from .step import Step
 
 NONE = "–"
+
+# The names of a drawing's parts hang on what they are, not on chance; text is
+# text, in the reader's font.
+STYLE = {"svg.hashsalt": "bench", "svg.fonttype": "none",
+         "font.family": "sans-serif"}
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,9 @@ class Plot:
     def svg(self) -> str:
         """As an element of a page; the same figures give the same bytes."""
         out = io.StringIO()
-        self.drawing.savefig(out, format="svg", bbox_inches="tight",
-                             metadata={"Date": None, "Creator": None})
+        with matplotlib.rc_context(STYLE):
+            self.drawing.savefig(out, format="svg", bbox_inches="tight",
+                                 metadata={"Date": None, "Creator": None})
         text = out.getvalue()
         return text[text.index("<svg"):]
 

@@ -1,41 +1,33 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What set-up, a sync and the stop of a migration cost, by guest size.
+"""What set-up, a sync and the stop of a migration cost a guest of some size.
 
-usage: sync_cost.py [GIB...]     without sizes: 1 4 256 1024
+usage: python -m tests.bench.sync_cost --qemu ours --mechanism ring --gib 1024
 
-Guests of that much memory, of which next to nothing was ever touched, are
-migrated to nowhere by our QEMU and the distribution's in turn.  The times of
-syncs are those between QEMU's own trace events.
+The guest has touched next to nothing of its memory; it is migrated to nowhere.
+The times of syncs are those between QEMU's own trace events.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import statistics
 import sys
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Sequence
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.migration.guest import MIB, Writer
+from tests.migration.migrate import Options, cancel, info, rounds, wait
+from tests.migration.vm import (LOG, SHARED, VM, Config, Mechanism, Qemu,
+                                kvm_usable, qemu)
 
-# The package can be found only from here on.
-# pylint: disable=wrong-import-position
-from migration.guest import MIB, Writer  # noqa: E402
-from migration.migrate import (  # noqa: E402
-    Options, cancel, info, rounds, wait)
-from migration.vm import (  # noqa: E402
-    VM, Config, Mechanism, Qemu, kvm_usable, qemu)
-
-SIZES = (1, 4, 256, 1024)
 ATTEMPTS = 6
 ROUNDS = 8
 # 4,096 pages, written so slowly that no ring overflows where KVM emulates the
 # guest and each write takes an entry: the distribution's QEMU empties rings
 # once a second, and hangs the guest if it has to do so sooner.
 RING = Mechanism(65536)
+MECHANISMS = {"log": LOG, "ring": RING, "shared": SHARED}
 WRITER = Writer(mib=16, delay=40, report=0)
 NOWHERE = "exec:cat > /dev/null"
 
@@ -65,8 +57,6 @@ class Sync:
 class Costs:
     """What one guest came to."""
 
-    qemu: str
-    gib: int
     setup_ms: list[int] = field(default_factory=list)
     first: list[Sync] = field(default_factory=list)
     idle: list[Sync] = field(default_factory=list)
@@ -75,7 +65,7 @@ class Costs:
     overflows: int = 0
 
 
-def config(binary: Qemu, gib: int) -> Config:
+def config(binary: Qemu, gib: int, mechanism: Mechanism = RING) -> Config:
     """Return a guest of GIB, with its syncs traced."""
     events = ["migration_bitmap_sync_*", "global_dirty_changed"]
     if binary.patched:
@@ -86,7 +76,7 @@ def config(binary: Qemu, gib: int) -> Config:
              "-msg", "timestamp=on", "-D", "{dir}/trace"]
     for event in events:
         extra += ["-trace", event]
-    return Config(binary, binary.accel(RING), mib=gib * 1024, writer=WRITER,
+    return Config(binary, binary.accel(mechanism), mib=gib * 1024, writer=WRITER,
                   extra=tuple(extra))
 
 
@@ -160,58 +150,66 @@ def migrate(vm: VM, costs: Costs) -> None:
     costs.downtime_ms = int(info(vm)["downtime"])
 
 
-def measure(binary: Qemu, gib: int) -> Costs:
-    """Return what a guest of GIB costs with one of the binaries."""
-    costs = Costs(binary.name, gib)
-    with VM("src", config(binary, gib)) as vm:
+def measure(binary: Qemu, gib: int, mechanism: Mechanism,
+            idle: bool) -> Costs:
+    """Return what a guest of GIB costs; if IDLE, one that writes nothing."""
+    costs = Costs()
+    with VM("src", config(binary, gib, mechanism)) as vm:
         vm.wait_writing()
         set_up(vm, costs)
-        migrate(vm, costs)
+        if not idle:
+            migrate(vm, costs)
         if binary.patched:
             costs.overflows = vm.qmp("query-dirty-tracking")["overflows"]
     return costs
 
 
-def median(of: Sequence[float]) -> float:
-    """Return the median; there may be none."""
-    return statistics.median(of) if of else 0.0
+def figures(costs: Costs) -> dict[str, tuple[float, str]]:
+    """Return each figure with its unit; medians, where there are several.
+
+    A stock QEMU does not tell what it had the BQL for.
+    """
+    found = {
+        "set-up": (float(costs.setup_ms[0]), "ms"),
+        "set-up.kvm": (costs.first[0].log / 1000, "ms"),
+        "set-up.again": (statistics.median(costs.setup_ms[1:]), "ms"),
+        "overflows": (float(costs.overflows), "rings"),
+    }
+    for name in ("first", "idle", "busy"):
+        totals = [sync.total for sync in getattr(costs, name)]
+        if totals:
+            found[f"sync.{name}"] = (statistics.median(totals), "us")
+    if costs.busy:
+        held = statistics.median(sync.held for sync in costs.busy)
+        found["pages"] = (statistics.median(sync.pages for sync in costs.busy),
+                          "pages")
+        found["downtime"] = (float(costs.downtime_ms), "ms")
+        if held:
+            found["sync.busy.bql"] = (held, "us")
+    return found
 
 
-def cells(costs: Costs) -> list[str]:
-    """Return the row of the table."""
-    held = median([sync.held for sync in costs.busy])
-    return [
-        f"{costs.gib:,} GiB", costs.qemu,
-        f"{costs.setup_ms[0]} ms", f"{costs.first[0].log / 1000:,.1f} ms",
-        f"{median(costs.setup_ms[1:]):.0f} ms",
-        *(f"{median([sync.total for sync in kind]):,.0f} µs"
-          for kind in (costs.first, costs.idle, costs.busy)),
-        f"{held:,.0f} µs" if held else "–",
-        f"{median([sync.pages for sync in costs.busy]):,.0f}",
-        f"{costs.downtime_ms} ms"]
-
-
-HEADINGS = ("guest", "QEMU", "set-up", "of it KVM", "again", "first sync",
-            "idle sync", "busy sync", "with the BQL", "pages", "downtime")
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Measure all sizes and print the table."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure one guest."""
+    parser = argparse.ArgumentParser(
+        prog="sync_cost", description="What a sync costs, by guest size.")
+    parser.add_argument("--qemu", choices=("stock", "ours"), default="ours")
+    parser.add_argument("--mechanism", choices=MECHANISMS, default="ring")
+    parser.add_argument("--gib", type=int, default=1)
+    parser.add_argument("--idle", action="store_true",
+                        help="only set-up, and syncs that find nothing; else "
+                             "all memory is searched for what is not zero")
+    args = parser.parse_args(words)
     if not kvm_usable():
         print("sync_cost: /dev/kvm cannot be used on this host",
               file=sys.stderr)
         return 1
-    print("| " + " | ".join(HEADINGS) + " |")
-    print("|--:|---" + "|--:" * (len(HEADINGS) - 2) + "|", flush=True)
-    for gib in [int(word) for word in arguments] or SIZES:
-        for name in ("stock", "ours"):
-            costs = measure(qemu(name), gib)
-            print("| " + " | ".join(cells(costs)) + " |", flush=True)
-            if costs.overflows:
-                print(f"sync_cost: {costs.overflows} overflows, which make "
-                      "all memory dirty", file=sys.stderr)
+    costs = measure(qemu(args.qemu), args.gib, MECHANISMS[args.mechanism],
+                    args.idle)
+    for name, (value, unit) in figures(costs).items():
+        print(f"{name} {value:.3f} {unit}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The page that shows what was measured, and the same for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from .blocks import Chapter, Plot, Table, Text, number
+from .results import Results
+from .step import Step
+
+TEMPLATE = "report.html.j2"
+KINDS = {Text: "text", Table: "table", Plot: "plot"}
+
+
+def figures(step: Step, results: Results) -> list[dict[str, Any]]:
+    """All single numbers that a step printed, over its runs."""
+    names = {name: None for sample in results.samples(step.name)
+             for name, figure in sample.items() if len(figure.values) == 1}
+    stats = [(name, results.stat(step.name, name)) for name in names]
+    return [{"name": name, "unit": stat.unit, "runs": len(stat.values),
+             "median": stat.median, "low": stat.low, "high": stat.high}
+            for name, stat in stats if stat]
+
+
+def measured(chapter: Chapter, quick: bool,
+             results: Results) -> list[dict[str, Any]]:
+    """The steps of a chapter and what each came to."""
+    return [{"name": step.name, "command": str(step),
+             "error": results.errors.get(step.name),
+             "figures": figures(step, results)}
+            for step in chapter.steps(quick)]
+
+
+def page(chapters: Sequence[Chapter], quick: bool, results: Results,
+         about: Mapping[str, str]) -> str:
+    """The report, whole in one page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined)
+    environment.filters["number"] = number
+    shown = [{"name": chapter.name, "title": chapter.title,
+              "blocks": [(KINDS[type(block)], block)
+                         for block in chapter.blocks(results)],
+              "steps": measured(chapter, quick, results)}
+             for chapter in chapters]
+    return environment.get_template(TEMPLATE).render(
+        chapters=shown, about=about)
+
+
+def data(chapters: Sequence[Chapter], quick: bool, results: Results,
+         about: Mapping[str, str]) -> str:
+    """The same for programs, with every sample."""
+    steps = {
+        step.name: {
+            "chapter": chapter.name,
+            "command": str(step),
+            "error": results.errors.get(step.name),
+            "samples": [
+                {name: asdict(figure) for name, figure in sample.items()}
+                for sample in results.samples(step.name)],
+        }
+        for chapter in chapters for step in chapter.steps(quick)}
+    return json.dumps({"about": dict(about), "steps": steps}, indent=1)
+
+
+def write(directory: Path, chapters: Sequence[Chapter], quick: bool,
+          results: Results, about: Mapping[str, str]) -> Path:
+    """Write report.html and results.json; returns the former's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "report.html"
+    path.write_text(page(chapters, quick, results, about), encoding="utf-8")
+    (directory / "results.json").write_text(
+        data(chapters, quick, results, about), encoding="utf-8")
+    return path

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The benchmarks' frame: steps, what is kept of them, and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure as Drawing
+
+from . import __main__ as bench
+from . import report
+from .blocks import Block, Chapter, Plot, Table, Text, cell, number, ratio
+from .chapters import CHAPTERS
+from .results import Results, Stat
+from .step import Figure, Lab, Step, StepError, parse
+
+VERSIONS = {"our QEMU": "1"}
+ABOUT = {"date": "2000-01-01"}
+VOID = {"area", "base", "br", "col", "img", "link", "meta", "input", "hr"}
+
+
+def echo(name: str, *lines: str, runs: int = 1) -> Step:
+    """A step that prints lines."""
+    return Step(name, ("printf", r"%s\n", *lines), runs=runs, seconds=1)
+
+
+def test_parse() -> None:
+    """A figure has a name, numbers and a unit; nothing else counts."""
+    found = parse("a.b 1 ns\nbooting 2\nrate 1 2.5 3e3 per-s\n# x 1 ns\nx y z\n"
+                  "migrate-fetch.get -1 %\n")
+    assert found == {"a.b": Figure((1,), "ns"),
+                     "rate": Figure((1, 2.5, 3000), "per-s"),
+                     "migrate-fetch.get": Figure((-1,), "%")}
+
+
+@pytest.mark.parametrize("command,said", [
+    (("false",), "ended with status 1: it said nothing"),
+    (("sh", "-c", "echo bad luck >&2; exit 3"), "status 3: bad luck"),
+    (("true",), "printed no figure"),
+    (("/nowhere",), "did not end"),
+])
+def test_step_fails(command: tuple[str, ...], said: str) -> None:
+    """One sentence says which command, and what was wrong."""
+    with pytest.raises(StepError, match=said) as raised:
+        Step("x", command).run()
+    assert command[0] in str(raised.value)
+
+
+def test_step_in_the_lab() -> None:
+    """What a step says of itself is what a shell can run."""
+    step = Step("x", ("a", "b c"), Lab("stock", memory=64, icount=True))
+    assert str(step) == ("scripts/lab --kernel stock --icount --memory 64M "
+                         "--timeout 300 -- a 'b c'")
+
+
+def test_turns() -> None:
+    """Each step has its first run before any has its second."""
+    one, two = echo("one", runs=2), echo("two", runs=3)
+    assert [(step.name, run) for step, run in bench.in_turns([one, two])] == [
+        ("one", 0), ("two", 0), ("one", 1), ("two", 1), ("two", 2)]
+
+
+def test_noise() -> None:
+    """A difference within the spread is none."""
+    stat = [Stat(values, "ns") for values in ((1, 2, 3), (3, 4, 5), (4, 5, 6))]
+    assert ratio(stat[0], stat[1]) == "noise"
+    assert ratio(stat[2], stat[0]) == "2.5×"
+    assert ratio(Stat((6.0,), "ns"), Stat((2.0,), "ns")) == "3×"
+    assert ratio(None, stat[0]) == ratio(stat[0], None) == "–"
+    assert cell(stat[0]) == "2 (1–3)" and cell(None) == "–"
+    assert number(1234567) == "1,234,567" and number(0.01234) == "0.0123"
+
+
+def chapter(steps: Sequence[Step]) -> Chapter:
+    """A chapter with one table of one figure."""
+    def blocks(results: Results) -> Sequence[Block]:
+        drawing = Drawing()
+        drawing.add_subplot().plot([1, 2])
+        return [Text("a < b"), Plot(drawing, "a line"), Table(("what", "ns"), [
+            (step.name, cell(results.stat(step.name, "t"))) for step in steps])]
+    return Chapter("one", "The one", lambda quick: steps, blocks)
+
+
+def test_resume(tmp_path: Path) -> None:
+    """What was measured is not measured again; of other binaries, it is."""
+    step = echo("one", "t 5 ns", runs=3)
+    results = Results(tmp_path, VERSIONS)
+    bench.measure(bench.left_to_do([chapter([step])], True, results)[:2],
+                  results)
+    again = Results(tmp_path, VERSIONS)
+    left = bench.left_to_do([chapter([step])], True, again)
+    assert left == [(step, 2)]
+    assert again.stat("one", "t") == Stat((5, 5), "ns")
+    changed = echo("one", "t 6 ns", runs=3)
+    for other, versions in ((step, {"our QEMU": "2"}), (changed, VERSIONS)):
+        fresh = Results(tmp_path, versions)
+        assert len(bench.left_to_do([chapter([other])], True, fresh)) == 3
+
+
+def test_torn_file(tmp_path: Path) -> None:
+    """A file that cannot be read counts as none."""
+    (tmp_path / "one.json").write_text('{"key": ')
+    assert Results(tmp_path, VERSIONS).load(echo("one", "t 1 ns")) == 0
+
+
+class Checker(HTMLParser):
+    """Elements that are left open, and what the page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str,
+                        attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self.loads += [value for name, value in attrs
+                       if name in ("src", "href", "xlink:href") and value
+                       and not value.startswith("#")]
+
+    def handle_startendtag(self, tag: str,
+                           attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def assert_self_contained(html: str) -> None:
+    """Fail unless the page is well-formed and needs nothing else."""
+    checker = Checker()
+    checker.feed(html)
+    assert not checker.open and not checker.loads
+
+
+def test_report(tmp_path: Path) -> None:
+    """The page stands alone; results.json has every sample."""
+    steps = [echo("one", "t 5 ns"), Step("two", ("false",))]
+    results = Results(tmp_path / "steps", VERSIONS)
+    bench.measure(bench.left_to_do([chapter(steps)], True, results), results)
+    path = report.write(tmp_path, [chapter(steps)], True, results, ABOUT)
+    html = path.read_text()
+    assert_self_contained(html)
+    assert "a &lt; b" in html and "status 1" in html and "2000-01-01" in html
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept["steps"]["one"]["samples"] == [
+        {"t": {"values": [5.0], "unit": "ns"}}]
+    assert "status 1" in kept["steps"]["two"]["error"]
+
+
+@pytest.mark.parametrize("one", CHAPTERS, ids=lambda one: one.name)
+def test_chapter_without_figures(one: Chapter, tmp_path: Path) -> None:
+    """A chapter of which nothing was measured can be shown; names differ."""
+    results = Results(tmp_path, VERSIONS)
+    for quick in (True, False):
+        assert_self_contained(report.page([one], quick, results, ABOUT))
+        names = [step.name for step in one.steps(quick)]
+        assert names and len(set(names)) == len(names)
+        assert all(name.split("/")[0] == one.name for name in names)
+
+
+def test_unknown_chapter() -> None:
+    """One sentence says which there are."""
+    with pytest.raises(SystemExit, match="no chapter nothing; there are kernel"):
+        bench.main(["nothing"])

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a run measures, and where: part of each figure."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import struct
+import subprocess
+from pathlib import Path
+
+from tests.migration.vm import OURS, STOCK, kvm_usable
+
+from .step import BUILD, ROOT
+
+BINARIES = {
+    "our QEMU": OURS,
+    "stock QEMU": STOCK,
+    "patched kernel": BUILD / "linux/patched/bzImage",
+    "stock kernel": BUILD / "linux/stock/bzImage",
+}
+DIGITS = 12  # of a digest
+
+
+def output(*command: str | Path) -> str:
+    """The first line that a command prints, or nothing."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return (done.stdout.splitlines() or [""])[0]
+
+
+def digest(path: Path) -> str:
+    """What tells one binary from another."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
+    except OSError:
+        return "missing"
+
+
+def kernel(path: Path) -> str:
+    """The version in a bzImage, at the place that the x86 boot protocol names."""
+    try:
+        image = path.read_bytes()
+        (offset,) = struct.unpack_from("<H", image, 0x20E)
+        words = image[offset + 0x200:].partition(b"\0")[0].decode().split()
+    except (OSError, struct.error, UnicodeDecodeError):
+        return ""
+    return words[0] if words else ""
+
+
+def said(path: Path) -> str:
+    """The version that a binary has for itself."""
+    return kernel(path) if path.name == "bzImage" else output(path, "--version")
+
+
+def binaries() -> dict[str, str]:
+    """What is measured; another value, and all is measured again."""
+    return {name: f"{said(path)} (sha256 {digest(path)})".strip()
+            for name, path in BINARIES.items()}
+
+
+def cpu() -> str:
+    """The processor's name for itself."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def host() -> dict[str, str]:
+    """The machine that a run has."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": f"{cpu()}, {os.cpu_count()} CPUs",
+        "memory": f"{memory / 2 ** 30:.0f} GiB",
+        "kernel": platform.release(),
+        "/dev/kvm": "usable" if kvm_usable() else "not there",
+        "the lab's emulator": said(STOCK),
+        "commit": output("git", "describe", "--always", "--dirty"),
+    }
