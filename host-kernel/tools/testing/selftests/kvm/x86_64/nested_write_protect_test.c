@@ -452,21 +452,6 @@ static void build_l1(void)
 	}
 }
 
-/* In KiB: what KVM has allocated for page tables, of all VMs. */
-static uint64_t secondary_tables(void)
-{
-	FILE *f = fopen("/proc/meminfo", "r");
-	unsigned long kib = ~0UL;
-	char line[128];
-
-	TEST_ASSERT(f, "no /proc/meminfo");
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "SecPageTables: %lu", &kib) == 1)
-			break;
-	fclose(f);
-	return kib;
-}
-
 #define POOL_GPA	(TEST_GPA - PG_SIZE_1G)
 #define POOL_SLOT	2
 
@@ -503,7 +488,7 @@ static void test_builds(void)
 
 	for (i = 0; i < 2 * BUILDS; i++) {
 		if (i == first) {
-			before = secondary_tables();
+			before = page_table_kib();
 			zapped = vm_get_stat(vm, "mmu_shadow_zapped");
 		}
 		c->builds = i;
@@ -525,7 +510,7 @@ static void test_builds(void)
 		else if (i % 3 == 1)
 			vm_write_protect_range(vm, MEM_GPA, HULL);
 	}
-	after = secondary_tables();
+	after = page_table_kib();
 	zapped = vm_get_stat(vm, "mmu_shadow_zapped") - zapped;
 	pr_info("  %lu builds: %lu KiB of tables became %lu, %lu pages zapped\n",
 		2 * BUILDS - first, before, after, zapped);

@@ -160,6 +160,21 @@ static inline bool vm_has_stat(struct kvm_vm *vm, const char *name)
 	return data != ~0ULL;
 }
 
+/* What KVM has allocated for page tables, of all VMs; ~0 if the host hides it. */
+static inline uint64_t page_table_kib(void)
+{
+	FILE *f = fopen("/proc/meminfo", "r");
+	unsigned long kib = ~0UL;
+	char line[128];
+
+	TEST_ASSERT(f, "no /proc/meminfo");
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "SecPageTables: %lu", &kib) == 1)
+			break;
+	fclose(f);
+	return kib;
+}
+
 /* Those of the last word that are no pages count as well. */
 static inline uint64_t count_bits(const unsigned long *bitmap, uint64_t npages)
 {
