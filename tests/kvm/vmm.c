@@ -56,8 +56,11 @@ static const uint8_t code[] = {
     0xeb, 0xe4,                         /* jmp pass */
 };
 
+/* Where "page" is in it: "pass" comes first. */
+#define CODE_PAGE_LABEL 6
+
 /* The slot of the code has the page tables of 64-bit mode behind the code. */
-enum { CODE, PML4, PDPT, PD, CODE_PAGES };
+enum { CODE, PML4, PDPT, PD, CODE_PAGES = PD + VMM_USER_GIB };
 
 bool vmm_possible(void)
 {
@@ -111,6 +114,9 @@ static void on_publish(void *opaque, uint64_t tag, uint64_t first,
     Vmm *m = opaque;
     VmmSlot *s = &m->slots[tag];
 
+    if (!s->shadow) {
+        return;
+    }
     for (uint64_t i = 0; i < n * KVMD_WORD_PAGES; i++) {
         uint64_t word = GUINT64_FROM_LE(words[i / KVMD_WORD_PAGES]);
 
@@ -266,7 +272,7 @@ static void set_protected_mode(struct kvm_sregs *sregs)
     sregs->cr0 |= X86_CR0_PE;
 }
 
-/* An unprivileged program in 64-bit mode, its first GiB mapped as it is. */
+/* An unprivileged program in 64-bit mode, its memory mapped as it is. */
 static void set_user_mode(struct kvm_sregs *sregs)
 {
     struct kvm_segment flat = {
@@ -336,10 +342,14 @@ static uint64_t stamp_offset(const VmmVcpu *v)
     return v->id * 8;
 }
 
-void vmm_vcpu_program(VmmVcpu *v, uint64_t gpa, uint64_t pages)
+void vmm_vcpu_program_from(VmmVcpu *v, uint64_t gpa, uint64_t pages,
+                           uint64_t first)
 {
     struct kvm_regs regs = {
-        .rip = CODE_GPA,
+        .rip = CODE_GPA + CODE_PAGE_LABEL,
+        .rax = 1,
+        .rdi = gpa + first * PAGE,
+        .rcx = pages - first,
         .rsi = gpa,
         .rbx = pages,
         .rbp = stamp_offset(v),
@@ -347,6 +357,11 @@ void vmm_vcpu_program(VmmVcpu *v, uint64_t gpa, uint64_t pages)
     };
 
     g_assert_no_errno(ioctl(v->fd, KVM_SET_REGS, &regs));
+}
+
+void vmm_vcpu_program(VmmVcpu *v, uint64_t gpa, uint64_t pages)
+{
+    vmm_vcpu_program_from(v, gpa, pages, 0);
 }
 
 void vmm_vcpu_start(VmmVcpu *v)
@@ -446,6 +461,15 @@ void vmm_slot_init(Vmm *m, int n, uint64_t gpa, uint64_t pages)
     };
 }
 
+void vmm_slot_init_bare(Vmm *m, int n, uint64_t gpa, uint64_t pages)
+{
+    m->slots[n] = (VmmSlot) {
+        .gpa = gpa,
+        .pages = pages,
+        .memory = memfd_map(pages * PAGE),
+    };
+}
+
 /* What is not logged is not tracked: the shadow begins where logging does. */
 void vmm_slot_set(Vmm *m, int n, bool present, bool logged)
 {
@@ -454,7 +478,7 @@ void vmm_slot_set(Vmm *m, int n, bool present, bool logged)
     s->present = present;
     s->logged = present && logged;
     region_set(m, n, s);
-    for (uint64_t i = 0; i < s->pages; i++) {
+    for (uint64_t i = 0; s->shadow && i < s->pages; i++) {
         if (s->logged || s->pending[i]) {
             copy_page(m, s, i);
         }
@@ -477,7 +501,7 @@ static void slot_clear(Vmm *m, int n)
 {
     VmmSlot *s = &m->slots[n];
 
-    for (uint64_t first = 0; first < s->pages; first += CHUNK) {
+    for (uint64_t first = 0; s->shadow && first < s->pages; first += CHUNK) {
         uint64_t end = MIN(first + CHUNK, s->pages);
 
         g_assert_cmpint(kvmd_slot_clear(m->kvmd, n, first, end - first), ==,
@@ -571,8 +595,10 @@ static void page_tables(uint8_t *memory)
     uint64_t *pd = (uint64_t *)(memory + PD * PAGE);
 
     pml4[0] = code_gpa(PDPT) | PTE_TABLE;
-    pdpt[0] = code_gpa(PD) | PTE_TABLE;
-    for (uint64_t i = 0; i < PAGE / sizeof(*pd); i++) {
+    for (int i = 0; i < VMM_USER_GIB; i++) {
+        pdpt[i] = code_gpa(PD + i) | PTE_TABLE;
+    }
+    for (uint64_t i = 0; i < VMM_USER_GIB * PAGE / sizeof(*pd); i++) {
         pd[i] = i << 21 | PTE_LARGE;
     }
 }

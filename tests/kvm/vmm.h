@@ -20,7 +20,10 @@
 #include <time.h>
 
 #define VMM_SLOTS 3
-#define VMM_VCPUS 2
+/* Each has a place of its own in the last 256 bytes of a page. */
+#define VMM_VCPUS 32
+/* What the program in 64-bit mode can write to. */
+#define VMM_USER_GIB 4
 
 typedef struct Vmm Vmm;
 
@@ -28,7 +31,7 @@ typedef struct VmmSlot {
     uint64_t gpa;
     uint64_t pages;
     uint8_t *memory;            /* of a memfd */
-    uint8_t *shadow;
+    uint8_t *shadow;            /* NULL: there is no oracle */
     bool *pending;              /* published, and perhaps not re-armed */
     bool present;
     bool logged;
@@ -84,11 +87,16 @@ void vmm_free(Vmm *m);
 /* Slot @n, of @pages at @gpa: set it up once, then have it come and go. */
 void vmm_slot_init(Vmm *m, int n, uint64_t gpa, uint64_t pages);
 void vmm_slot_set(Vmm *m, int n, bool present, bool logged);
+/* One without an oracle, for large memory: what is published is forgotten. */
+void vmm_slot_init_bare(Vmm *m, int n, uint64_t gpa, uint64_t pages);
 /* Pages of it whose shadow is not what the memory is. */
 uint64_t vmm_slot_lost(const VmmSlot *s);
 
 /* A vCPU runs from now on over @pages at @gpa, and stops between two stamps. */
 void vmm_vcpu_program(VmmVcpu *v, uint64_t gpa, uint64_t pages);
+/* The same, but the first pass begins with page @first. */
+void vmm_vcpu_program_from(VmmVcpu *v, uint64_t gpa, uint64_t pages,
+                           uint64_t first);
 void vmm_vcpu_start(VmmVcpu *v);
 void vmm_vcpu_stop(VmmVcpu *v);
 void vmm_start(Vmm *m);
