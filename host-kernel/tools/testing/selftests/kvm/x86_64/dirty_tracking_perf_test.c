@@ -2,9 +2,9 @@
 /*
  * What dirty tracking costs, by each way that the kernel has.
  *
- * Prints lines of a name, a number and a unit.  Everything but "migrate" runs in
- * one thread, so that on a machine whose clock counts instructions the figures
- * repeat.
+ * Prints lines of a name, a number and a unit.  Everything but "migrate", and
+ * "split" with more than one vCPU, runs in one thread, so that on a machine whose
+ * clock counts instructions the figures repeat.
  */
 #define _GNU_SOURCE /* for program_invocation_name */
 #include <pthread.h>
@@ -40,10 +40,16 @@ static const uint32_t new_caps[] = {
 
 static uint64_t mebibytes = 3072;
 
+/* Of "split": how many vCPUs, in turn, and what each of them writes. */
+static int vcpu_counts[GUEST_MAX_VCPUS] = { 1 };
+static uint64_t share_mebibytes = 1024;
+
 struct bench {
 	enum method way;
 	struct kvm_vm *vm;
-	struct kvm_vcpu *vcpu;
+	struct kvm_vcpu *vcpu;		/* the first of them */
+	struct kvm_vcpu *vcpus[GUEST_MAX_VCPUS];
+	int nr_vcpus;
 	struct test_mem mem;
 	struct shared_bitmap shared;
 	unsigned long *bitmap;
@@ -70,12 +76,13 @@ static bool has_way(enum method way)
 }
 
 /* Returns false if the host has not got the memory. */
-static bool bench_start(struct bench *b, enum method way,
-			enum vm_mem_backing_src_type src, uint64_t gpa,
-			uint64_t npages)
+static bool bench_start_vcpus(struct bench *b, enum method way,
+			      enum vm_mem_backing_src_type src, uint64_t gpa,
+			      uint64_t npages, int nr_vcpus)
 {
 	memset(b, 0, sizeof(*b));
 	b->way = way;
+	b->nr_vcpus = nr_vcpus;
 	b->mem.slot = TEST_SLOT;
 	b->mem.gpa = gpa;
 	b->mem.npages = npages;
@@ -83,7 +90,8 @@ static bool bench_start(struct bench *b, enum method way,
 		return false;
 
 	b->vm = toucher_vm(new_caps, way < WAY_FETCH ? 0 : ARRAY_SIZE(new_caps),
-			   1, &b->vcpu);
+			   nr_vcpus, b->vcpus);
+	b->vcpu = b->vcpus[0];
 	if (way == WAY_CLEAR)
 		vm_enable_cap(b->vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
 			      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
@@ -94,6 +102,13 @@ static bool bench_start(struct bench *b, enum method way,
 	memset(b->bitmap, 0xff, BITS_TO_LONGS(npages) * sizeof(long));
 	memset(b->bitmap, 0, BITS_TO_LONGS(npages) * sizeof(long));
 	return true;
+}
+
+static bool bench_start(struct bench *b, enum method way,
+			enum vm_mem_backing_src_type src, uint64_t gpa,
+			uint64_t npages)
+{
+	return bench_start_vcpus(b, way, src, gpa, npages, 1);
 }
 
 static void bench_log(struct bench *b)
@@ -228,6 +243,77 @@ static void figure_sparse(void)
 	sparse("large", most);
 }
 
+/* What is spent on so many pages that are dirty, evenly spread. */
+static uint64_t harvest_spread(struct bench *b, uint64_t count)
+{
+	uint64_t start, spent;
+
+	guest_stride(b->vcpu, GUEST_WRITE, b->mem.gpa,
+		     b->mem.npages / count * PAGE_SIZE, count, ++b->stamp);
+	start = now();
+	harvest(b);
+	rearm(b);
+	spent = now() - start;
+	TEST_ASSERT(count_bits(b->bitmap, b->mem.npages) == count,
+		    "%lu pages are dirty instead of %lu",
+		    count_bits(b->bitmap, b->mem.npages), count);
+	memset(b->bitmap, 0, BITS_TO_LONGS(b->mem.npages) * sizeof(long));
+	return spent;
+}
+
+/* The second time, as the first one brings the code in. */
+static void report_spread(struct bench *b, uint64_t count)
+{
+	char what[64];
+
+	harvest_spread(b, count);
+	snprintf(what, sizeof(what), "%s.%lu", way_names[b->way], count);
+	report("dirty", what, harvest_spread(b, count), "ns");
+}
+
+/* Memory that is copied once, as it has to be to be sent.  Takes no KVM. */
+static void figure_copy(void)
+{
+	const size_t size = 64 * MiB;
+	uint64_t start, spent = 0;
+	char *from, *to;
+	int i;
+
+	from = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	TEST_ASSERT(from != MAP_FAILED, "no memory to copy");
+	to = from + size;
+	for (i = 0; i < 3; i++) {
+		start = now();
+		memcpy(to, from, size);
+		spent = now() - start;
+		/* Or the compiler may leave out a copy that nobody reads. */
+		asm volatile("" : : "r" (to) : "memory");
+	}
+	report("copy", "page", spent / (size / PAGE_SIZE), "ns");
+	munmap(from, 2 * size);
+}
+
+static void figure_dirty(void)
+{
+	uint64_t count, npages = mebibytes * PAGES_PER_MIB;
+	struct bench b;
+	enum method way;
+
+	for (way = 0; way < NR_WAYS; way++) {
+		if (!has_way(way))
+			continue;
+		bench_start(&b, way, VM_MEM_SRC_ANONYMOUS, TEST_GPA, npages);
+		bench_log(&b);
+		/* All is mapped before anything is measured. */
+		harvest_spread(&b, npages);
+		for (count = 100; count < npages; count *= 10)
+			report_spread(&b, count);
+		report_spread(&b, npages);
+		bench_end(&b);
+	}
+}
+
 /* In KiB. */
 static uint64_t page_table_memory(void)
 {
@@ -252,6 +338,47 @@ enum split {
 
 static const char * const split_names[] = { "fault", "once", "chunks" };
 
+static const struct backing {
+	const char *name;
+	enum vm_mem_backing_src_type src;
+} backings[] = {
+	{ "4k", VM_MEM_SRC_ANONYMOUS },
+	{ "2m", VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB },
+	{ "1g", VM_MEM_SRC_ANONYMOUS_HUGETLB_1GB },
+};
+
+/*
+ * How Linux is told without KVM_CAP_EAGER_PAGE_SPLIT, for all VMs alike.
+ * Returns what it was, Y or N; 0 if it cannot be set.
+ */
+static char set_split_parameter(char value)
+{
+	const char *path = "/sys/module/kvm/parameters/eager_page_split";
+	int fd = open(path, O_RDWR);
+	char old = 0;
+
+	if (fd < 0)
+		return 0;
+	if (pread(fd, &old, 1, 0) != 1 || pwrite(fd, &value, 1, 0) != 1)
+		old = 0;
+	close(fd);
+	return old;
+}
+
+static void set_split(struct bench *b, enum split split)
+{
+	uint64_t mode = split == SPLIT_AT_ONCE ? KVM_EAGER_PAGE_SPLIT_ON :
+						 KVM_EAGER_PAGE_SPLIT_OFF;
+	uint64_t chunk = split == SPLIT_IN_CHUNKS ? 16 * MiB : 0;
+
+	if (kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT))
+		TEST_ASSERT(!__vm_enable_cap_args(b->vm, KVM_CAP_EAGER_PAGE_SPLIT,
+						  0, mode, chunk),
+			    "the split mode was refused");
+	else
+		set_split_parameter(split == SPLIT_AT_ONCE ? 'Y' : 'N');
+}
+
 /* Returns the longest ioctl, in ns. */
 static uint64_t split_in_chunks(struct bench *b)
 {
@@ -269,26 +396,91 @@ static uint64_t split_in_chunks(struct bench *b)
 	return longest;
 }
 
-static void first_pass(const char *name, enum vm_mem_backing_src_type src,
-		       enum split split)
+/* Each vCPU has its own part of the memory, and its thread. */
+struct share_writer {
+	struct bench *b;
+	int vcpu;
+	pthread_t thread;
+	pthread_barrier_t *ready;
+	uint64_t begun;
+	uint64_t ended;
+};
+
+static void write_share(struct bench *b, int vcpu)
 {
+	uint64_t npages = share_mebibytes * PAGES_PER_MIB;
+
+	guest_stride(b->vcpus[vcpu], GUEST_WRITE,
+		     b->mem.gpa + vcpu * npages * PAGE_SIZE, PAGE_SIZE, npages,
+		     b->stamp);
+}
+
+static void *share_thread(void *arg)
+{
+	struct share_writer *w = arg;
+
+	pthread_barrier_wait(w->ready);
+	w->begun = now();
+	write_share(w->b, w->vcpu);
+	w->ended = now();
+	return NULL;
+}
+
+/* Returns ns from the first write of any to the last. */
+static uint64_t write_shares(struct bench *b)
+{
+	struct share_writer writers[GUEST_MAX_VCPUS], *w;
+	uint64_t begun = ~0ULL, ended = 0, start = now();
+	pthread_barrier_t ready;
+
+	b->stamp++;
+	if (b->nr_vcpus == 1) {
+		write_share(b, 0);
+		return now() - start;
+	}
+
+	pthread_barrier_init(&ready, NULL, b->nr_vcpus);
+	for (w = writers; w != writers + b->nr_vcpus; w++) {
+		*w = (struct share_writer) {
+			.b = b, .vcpu = w - writers, .ready = &ready,
+		};
+		pthread_create(&w->thread, NULL, share_thread, w);
+	}
+	for (w = writers; w != writers + b->nr_vcpus; w++) {
+		pthread_join(w->thread, NULL);
+		begun = min(begun, w->begun);
+		ended = max(ended, w->ended);
+	}
+	pthread_barrier_destroy(&ready);
+	return ended - begun;
+}
+
+static uint64_t split_npages(const struct backing *backing, int nr_vcpus)
+{
+	uint64_t npages = nr_vcpus * share_mebibytes * PAGES_PER_MIB;
+
+	/* KVM maps by a page of 1 GiB only what the slot has all of. */
+	if (backing->src == VM_MEM_SRC_ANONYMOUS_HUGETLB_1GB)
+		npages = align_up(npages, PAGES_1G);
+	return npages;
+}
+
+static void first_pass(const struct backing *backing, enum split split,
+		       int nr_vcpus)
+{
+	enum method way = has_way(WAY_SHARED) ? WAY_SHARED : WAY_GET;
 	uint64_t start, total, longest, tables;
 	struct bench b;
 	char what[64];
 
-	if (!bench_start(&b, has_way(WAY_SHARED) ? WAY_SHARED : WAY_GET, src,
-			 TEST_GPA, PAGES_1G)) {
-		printf("# no memory for %s\n", name);
+	if (!bench_start_vcpus(&b, way, backing->src, TEST_GPA,
+			       split_npages(backing, nr_vcpus), nr_vcpus)) {
+		printf("# no memory for %s\n", backing->name);
 		return;
 	}
-	if (kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT))
-		TEST_ASSERT(!__vm_enable_cap_args(b.vm, KVM_CAP_EAGER_PAGE_SPLIT,
-			0, split == SPLIT_AT_ONCE ? KVM_EAGER_PAGE_SPLIT_ON :
-						    KVM_EAGER_PAGE_SPLIT_OFF,
-			split == SPLIT_IN_CHUNKS ? 16 * MiB : 0),
-			"the split mode was refused");
+	set_split(&b, split);
 	test_mem_set(b.vm, &b.mem, 0);
-	write_all(&b);
+	write_shares(&b);
 
 	tables = page_table_memory();
 	start = now();
@@ -300,34 +492,43 @@ static void first_pass(const char *name, enum vm_mem_backing_src_type src,
 	}
 	tables = page_table_memory() - tables;
 
-	snprintf(what, sizeof(what), "%s.%s", name, split_names[split]);
+	snprintf(what, sizeof(what), nr_vcpus == 1 ? "%s.%s" : "%s.%s.%d",
+		 backing->name, split_names[split], nr_vcpus);
 	report("log-and-split", what, total, "ns");
 	report("longest-ioctl", what, longest, "ns");
 	report("page-tables", what, tables, "KiB");
-	start = now();
-	write_all(&b);
-	report("first-pass", what, now() - start, "ns");
+	report("first-pass", what, write_shares(&b), "ns");
 	bench_end(&b);
+}
+
+static void first_passes(enum split last, int nr_vcpus)
+{
+	enum split split;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(backings); i++)
+		for (split = SPLIT_NOT; split <= last; split++)
+			first_pass(&backings[i], split, nr_vcpus);
 }
 
 static void figure_split(void)
 {
-	static const struct {
-		const char *name;
-		enum vm_mem_backing_src_type src;
-	} sizes[] = {
-		{ "4k", VM_MEM_SRC_ANONYMOUS },
-		{ "2m", VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB },
-		{ "1g", VM_MEM_SRC_ANONYMOUS_HUGETLB_1GB },
-	};
-	enum split split, last = SPLIT_NOT;
+	enum split last = SPLIT_IN_CHUNKS;
+	char parameter = 0;
 	int i;
 
-	if (kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT))
-		last = SPLIT_IN_CHUNKS;
-	for (i = 0; i < ARRAY_SIZE(sizes); i++)
-		for (split = SPLIT_NOT; split <= last; split++)
-			first_pass(sizes[i].name, sizes[i].src, split);
+	if (!kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT)) {
+		parameter = set_split_parameter('N');
+		last = SPLIT_AT_ONCE;
+		if (!parameter) {
+			printf("# kvm.eager_page_split cannot be set\n");
+			return;
+		}
+	}
+	for (i = 0; i < ARRAY_SIZE(vcpu_counts) && vcpu_counts[i]; i++)
+		first_passes(last, vcpu_counts[i]);
+	if (parameter)
+		set_split_parameter(parameter);
 }
 
 /* A vCPU that writes, as long as the other thread harvests. */
@@ -389,6 +590,8 @@ static const struct {
 	{ "rearm", figure_rearm },
 	{ "enable", figure_enable },
 	{ "sparse", figure_sparse },
+	{ "dirty", figure_dirty },
+	{ "copy", figure_copy },
 	{ "split", figure_split },
 	{ "migrate", figure_migrate },
 };
@@ -397,13 +600,31 @@ static void help(const char *name)
 {
 	int i;
 
-	printf("usage: %s [-h] [-m MiB] [figure ...]\n"
+	printf("usage: %s [-h] [-m MiB] [-v vCPUs[,...]] [-s MiB] [figure ...]\n"
 	       " -m: how much memory is dirty (default 3072)\n"
-	       " figures:", name);
+	       " -v: how many vCPUs write for split, up to %d (default 1)\n"
+	       " -s: how much each of them writes (default 1024)\n"
+	       " figures:", name, GUEST_MAX_VCPUS);
 	for (i = 0; i < ARRAY_SIZE(figures); i++)
 		printf(" %s", figures[i].name);
 	printf("\n");
 	exit(0);
+}
+
+/* "1,2,4": one after the other. */
+static void parse_vcpu_counts(char *list)
+{
+	char *item;
+	int i = 0;
+
+	memset(vcpu_counts, 0, sizeof(vcpu_counts));
+	for (item = strtok(list, ","); item; item = strtok(NULL, ",")) {
+		TEST_ASSERT(i < ARRAY_SIZE(vcpu_counts) && atoi(item) > 0 &&
+			    atoi(item) <= GUEST_MAX_VCPUS,
+			    "-v takes up to %d numbers from 1 to %d",
+			    GUEST_MAX_VCPUS, GUEST_MAX_VCPUS);
+		vcpu_counts[i++] = atoi(item);
+	}
 }
 
 static bool wanted(int argc, char **argv, const char *name)
@@ -421,13 +642,18 @@ int main(int argc, char **argv)
 	int opt, i;
 
 	setbuf(stdout, NULL);
-	while ((opt = getopt(argc, argv, "hm:")) != -1) {
+	while ((opt = getopt(argc, argv, "hm:s:v:")) != -1) {
 		if (opt == 'm')
 			mebibytes = strtoul(optarg, NULL, 0);
+		else if (opt == 's')
+			share_mebibytes = strtoul(optarg, NULL, 0);
+		else if (opt == 'v')
+			parse_vcpu_counts(optarg);
 		else
 			help(argv[0]);
 	}
 
+	TEST_ASSERT(mebibytes && share_mebibytes, "there is no memory to write");
 	for (i = 0; i < ARRAY_SIZE(figures); i++)
 		if (wanted(argc, argv, figures[i].name))
 			figures[i].run();
