@@ -29,30 +29,31 @@ SPLITS = {"fault": "by faults", "once": "all at once",
           "chunks": "in chunks of 16 MiB"}
 
 INTRODUCTION = """The first pass of writes over memory whose logging has just
-begun. A huge page is not mapped for writing any more: either the first write to
-each 4 KiB waits for the fault that splits it, or it was split ahead. Stock splits
-all of it inside the ioctl that turns on logging, if kvm.eager_page_split says
-so; ours can do that per VM, or afterwards in chunks, beside the guest. One vCPU is
-counted in instructions, which repeat; two and four run in real time on an
-emulated machine, and each run's spread is shown. There a vCPU writes less than
-the 1 GiB of the publication."""
+begun. A huge page is not mapped for writing any more: either the first write
+to each 4 KiB waits for the fault that splits it, or it was split ahead. Stock
+splits all of it inside the ioctl that turns on logging, if
+kvm.eager_page_split says so; ours can do that per VM, or afterwards in chunks,
+beside the guest. One vCPU is counted in instructions, which repeat; two and
+four run in real time on an emulated machine, and each run's spread is shown.
+There a vCPU writes less than the 1 GiB of the publication."""
 
-WHY = """Split ahead, huge pages cost what 4 KiB pages do, published and here. Split
-by faults, they cost 4 times as much where it was published, and here less than
-twice. The published 0.23 µs for a 4 KiB page are less than a fault takes: that CPU
-logged by itself (PML). This one has no PML, so that each 4 KiB page faults once
-with any backing: if it was huge, by a fault that maps it anew, and if not, by one that
-only makes it writable. With more vCPUs the published ratio grows by contention for
-mmu_lock, most of all with tdp_mmu=0, which takes more CPUs than this machine has."""
+WHY = """Split ahead, huge pages cost what 4 KiB pages do, published and here.
+Split by faults, they cost 4 times as much where it was published, and here
+less than twice. The published 0.23 µs for a 4 KiB page are less than a fault
+takes: that CPU logged by itself (PML). This one has no PML, so that each 4 KiB
+page faults once with any backing: if it was huge, by a fault that maps it
+anew, and if not, by one that only makes it writable. With more vCPUs the
+published ratio grows by contention for mmu_lock, most of all with tdp_mmu=0,
+which takes more CPUs than this machine has."""
 
-COST_WHY = """At once, all of it is one ioctl, under slots_lock: the 30 s for 1.5 TB
-that were published. Stock then write-protects every 4 KiB page of what it has
-split, ours the entries at the top only. In chunks the longest ioctl stays the same
-however large the guest is. Page tables are those that the writes would have made in
-the end, 4 KiB for each 2 MiB, and no way needs fewer for memory that is written. A page
-of 1 GiB is split whole, though the vCPU writes but a part of it here. To turn on
-logging without a split costs ours more than stock where all is huge: our bitmap has
-a summary, and is mapped."""
+COST_WHY = """At once, all of it is one ioctl, under slots_lock: the 30 s for
+1.5 TB that were published. Stock then write-protects every 4 KiB page of what
+it has split, ours the entries at the top only. In chunks the longest ioctl
+stays the same however large the guest is. Page tables are those that the
+writes would have made in the end, 4 KiB for each 2 MiB, and no way needs fewer
+for memory that is written. A page of 1 GiB is split whole, though the vCPU
+writes but a part of it here. To turn on logging without a split costs ours
+more than stock where all is huge: our bitmap has a summary, and is mapped."""
 
 
 def name(kernel: str, mmu: str, kind: str = "one") -> str:
@@ -140,8 +141,9 @@ def cost_table(results: Results, mmu: str) -> Table:
     for backing, size in BACKINGS.items():
         for split, how in SPLITS.items():
             what = f"{backing}.{split}"
-            stock, ours = (figure(results, kernel, mmu, f"log-and-split.{what}")
-                           for kernel in KERNELS)
+            stock, ours = (
+                figure(results, kernel, mmu, f"log-and-split.{what}")
+                for kernel in KERNELS)
             longest = figure(results, "patched", mmu, f"longest-ioctl.{what}")
             tables = [figure(results, kernel, mmu, f"page-tables.{what}")
                       for kernel in KERNELS]

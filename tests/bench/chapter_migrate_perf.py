@@ -33,29 +33,30 @@ WAYS = {
     "shared-all": "shared bitmap, write-protect all",
 }
 
-INTRODUCTION = """vCPUs write to all of a guest's memory without a pause, and its
-dirty pages are fetched, that is harvested and re-armed, over and over. What is
-counted in instructions is the CPU time of the fetching thread, with one vCPU on
-the same CPU, where a clock of 1 ns per instruction makes it repeat; with nested
-paging all memory is dirty at each fetch. Of rings it is only what reaper and vCPU
-have left to do."""
+INTRODUCTION = """vCPUs write to all of a guest's memory without a pause, and
+its dirty pages are fetched, that is harvested and re-armed, over and over.
+What is counted in instructions is the CPU time of the fetching thread, with
+one vCPU on the same CPU, where a clock of 1 ns per instruction makes it
+repeat; with nested paging all memory is dirty at each fetch. Of rings it is
+only what reaper and vCPU have left to do."""
 
-WHY = """Stock's fetch goes through every page that is dirty, under mmu_lock; the one
-of 2013 still did, and gave up only the lock. Ours reads a bit for each page, and
-re-arms by the entries at the top of the page tables. 3 GiB have 48 times the pages of
-64 MiB, so that the ratio there is larger still. What is left is the harvest, to which
-the engine adds that it counts the pages and hands them on. The loss: with
-tdp_mmu=0 and with shadow paging, to re-arm regions of 2 MiB, as QEMU asks
-for, goes through each page that is mapped and costs more than stock's; only
-write-protect all is as fast there. Left out are exits and TLB flushes as
-hardware has them; there is one flush per fetch with each way but rings."""
+WHY = """Stock's fetch goes through every page that is dirty, under mmu_lock;
+the one of 2013 still did, and gave up only the lock. Ours reads a bit for each
+page, and re-arms by the entries at the top of the page tables. 3 GiB have 48
+times the pages of 64 MiB, so that the ratio there is larger still. What is
+left is the harvest, to which the engine adds that it counts the pages and
+hands them on. The loss: with tdp_mmu=0 and with shadow paging, to re-arm
+regions of 2 MiB, as QEMU asks for, goes through each page that is mapped and
+costs more than stock's; only write-protect all is as fast there. Left out are
+exits and TLB flushes as hardware has them; there is one flush per fetch with
+each way but rings."""
 
 BESIDE_WHY = """In real time, with two vCPUs beside the fetching thread on an
-emulated machine, a fetch is mostly the wait until the emulator gave the other CPUs
-a turn to flush their TLBs. That wait is as long with any way, so that
-these ratios are what is left of the difference, and often noise. On
-hardware the program runs as it is, and the wait is microseconds:
-migrate-perf -c 12 -m 3000 -t 20."""
+emulated machine, a fetch is mostly the wait until the emulator gave the other
+CPUs a turn to flush their TLBs. That wait is as long with any way, so that
+these ratios are what is left of the difference, and often noise. On hardware
+the program runs as it is, and the wait is microseconds: migrate-perf -c 12 -m
+3000 -t 20."""
 
 
 def name(kernel: str, mmu: str) -> str:
@@ -129,7 +130,8 @@ def ways_table(results: Results, mmu: str, figure: str, unit: str) -> Table:
     title = MMU_NAMES.get(mmu, "real time, 2 vCPUs, TDP MMU")
     return Table(("way", f"stock kernel, {unit}", f"ours, {unit}",
                   "stock's get to ours", "pages found, ours",
-                  "start of the log, ours", "pages written per s, ours"), rows, f"A fetch: {title}.")
+                  "start of the log, ours", "pages written per s, ours"), rows,
+                 f"A fetch: {title}.")
 
 
 def blocks(results: Results) -> Sequence[Block]:
