@@ -9,6 +9,7 @@
  *      +0   u64  page writes made since the guest started
  *      +8   u32  1 while the vCPU runs
  *      +12  u32  passes made over its part of the working set
+ *      +32  u64  its time stamp counter at the end of the last of them
  *
  * vCPU 0 prints "writer ready" on COM1 when it starts and one 'B' every
  * `report` passes.  At the end of each of its passes it also starts vCPUs that
@@ -32,6 +33,7 @@
         .set    CPU_FIRST,      16
         .set    CPU_SEED,       20
         .set    CPU_HOT,        24
+        .set    CPU_TSC,        32
 
         .set    COM1,           0x3f8
         .set    PCI_ADDR,       0xcf8
@@ -277,6 +279,9 @@ hot_pick:
 
 pass_end:
         mov     %ebp, CPU_SEED(%ebx)
+        rdtsc
+        mov     %eax, CPU_TSC(%ebx)
+        mov     %edx, CPU_TSC + 4(%ebx)
         incl    CPU_PASSES(%ebx)
         cmp     $CPU_PAGES, %ebx
         jne     pass
