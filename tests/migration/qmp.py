@@ -108,6 +108,19 @@ class Monitor:
         return [dict(event["data"]) for event in _submit(take()).result()
                 if event["event"] == name]
 
+    def event_times(self, name: str) -> list[float]:
+        """Return when the events of NAME came that were not taken yet.
+
+        QEMU's clock is that of time.time().
+        """
+        async def look() -> list[Any]:
+            return list(self._client.events.history)
+
+        return [event["timestamp"]["seconds"]
+                + event["timestamp"]["microseconds"] / 1e6
+                for event in _submit(look()).result()
+                if event["event"] == name]
+
     def close(self) -> None:
         """Drop the connection, whatever its state."""
         try:

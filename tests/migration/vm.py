@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Iterator, Optional, Sequence
@@ -22,6 +22,7 @@ from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = ROOT / "build" / "qemu" / "qemu-system-x86_64"
+BACKPORTS = ROOT / "build" / "backports" / "usr"  # by scripts/get-backports
 
 KVM_GET_API_VERSION = 0xAE00
 KVM_CHECK_EXTENSION = 0xAE03
@@ -100,11 +101,15 @@ SHARED = Mechanism(bitmaps="shared")
 
 @dataclass(frozen=True)
 class Qemu:
-    """A QEMU binary, and whether it knows the dirty-tracking option."""
+    """A QEMU binary, and whether it knows the dirty-tracking option.
+
+    It has its data in DATA, if not where it looks by itself.
+    """
 
     name: str
     path: Path
     patched: bool
+    data: tuple[Path, ...] = ()
 
     def accel(self, mechanism: Mechanism) -> str:
         """Return the value of -accel that selects MECHANISM."""
@@ -117,11 +122,23 @@ class Qemu:
 
 @functools.lru_cache(maxsize=None)
 def qemu(name: str) -> Qemu:
-    """Return the binary called NAME: "ours" or "stock"."""
-    path = STOCK if name == "stock" else Path(os.environ.get("QEMU", OURS))
-    if not os.access(path, os.X_OK):
-        return Qemu(name, path, name == "ours")
-    return Qemu(name, path, _has_dirty_tracking(path))
+    """Return the binary called NAME: "ours", "stock", "backports", or a path."""
+    if name == "stock":
+        return _probed(Qemu(name, STOCK, False))
+    if name == "backports":
+        share = BACKPORTS / "share"
+        return Qemu(name, BACKPORTS / "bin" / STOCK.name, False,
+                    (share / "seabios", share / "qemu"))
+    if name == "ours":
+        return _probed(Qemu(name, Path(os.environ.get("QEMU", OURS)), True))
+    return _probed(Qemu(name, Path(name), False))
+
+
+def _probed(binary: Qemu) -> Qemu:
+    """Return BINARY as it is, if it can be asked."""
+    if not os.access(binary.path, os.X_OK):
+        return binary
+    return replace(binary, patched=_has_dirty_tracking(binary.path))
 
 
 def _has_dirty_tracking(path: Path) -> bool:
@@ -194,6 +211,8 @@ class VM:
             "-no-user-config", "-display", "none", "-accel", config.accel,
             "-machine", config.machine,
             "-qmp", f"unix:{self.dir / 'qmp'},server=on,wait=off"]
+        for data in config.qemu.data:
+            command += ["-L", str(data)]
         if config.boot:
             command += self._hardware()
         if self._incoming:
