@@ -120,18 +120,18 @@ class Qemu:
         return f"kvm,{tracking}dirty-ring-size={mechanism.ring}"
 
 
+def path_of(name: str) -> Path:
+    """Return where the binary called NAME is; any other name is a path."""
+    return {"stock": STOCK, "ours": Path(os.environ.get("QEMU", OURS)),
+            "backports": BACKPORTS / "bin" / STOCK.name}.get(name, Path(name))
+
+
 @functools.lru_cache(maxsize=None)
 def qemu(name: str) -> Qemu:
     """Return the binary called NAME: "ours", "stock", "backports", or a path."""
-    if name == "stock":
-        return _probed(Qemu(name, STOCK, False))
-    if name == "backports":
-        share = BACKPORTS / "share"
-        return Qemu(name, BACKPORTS / "bin" / STOCK.name, False,
-                    (share / "seabios", share / "qemu"))
-    if name == "ours":
-        return _probed(Qemu(name, Path(os.environ.get("QEMU", OURS)), True))
-    return _probed(Qemu(name, Path(name), False))
+    data = ((BACKPORTS / "share" / "seabios", BACKPORTS / "share" / "qemu")
+            if name == "backports" else ())
+    return _probed(Qemu(name, path_of(name), name == "ours", data))
 
 
 def _probed(binary: Qemu) -> Qemu:
