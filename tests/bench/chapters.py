@@ -1,10 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The chapters of the report, in its order."""
 
-from . import chapter_kernel, chapter_nested, chapter_sizes
+from . import (
+    chapter_dirty_pages,
+    chapter_eager_split,
+    chapter_engine,
+    chapter_guest_view,
+    chapter_kernel,
+    chapter_lockless,
+    chapter_migrate_perf,
+    chapter_nested,
+    chapter_sizes,
+)
 
 CHAPTERS = (
+    chapter_guest_view.CHAPTER,
     chapter_kernel.CHAPTER,
+    chapter_dirty_pages.CHAPTER,
+    chapter_migrate_perf.CHAPTER,
     chapter_sizes.CHAPTER,
+    chapter_eager_split.CHAPTER,
+    chapter_lockless.CHAPTER,
     chapter_nested.CHAPTER,
+    chapter_engine.CHAPTER,
 )
