@@ -144,8 +144,13 @@ class Host:
         """What it runs, and the end of what it said."""
         shown = [["virsh", "list", "--all"], ["ps", "-eo", "pid,stat,wchan,args"]]
         done = [self.run(*words, check=False) for words in shown]
-        log = self.log().splitlines()[-LOG_LINES:]
-        return "\n".join([*(one.stdout + one.stderr for one in done), *log])
+        logs = [self.log()]
+        for path in sorted((self.root / "var/log/libvirt/qemu").glob("*.log")):
+            logs.append(path.read_text(errors="replace"))
+        return "\n".join(
+            [*(one.stdout + one.stderr for one in done)]
+            + ["\n".join(log.splitlines()[-LOG_LINES:]) for log in logs]
+        )
 
     @property
     def pid(self) -> int:

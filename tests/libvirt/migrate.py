@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.migration.compare import assert_none_differ
 
 from .domain import Domain
-from .host import COMMAND_SECONDS, Host
+from .host import COMMAND_SECONDS, Host, HostError
 
 # Less than the writer writes, be the machine ever so busy, so that a migration
 # goes on and on; and a limit
@@ -185,9 +185,12 @@ def in_round(
     least: int, process: subprocess.Popen[str], domain: Domain, source: Host
 ) -> bool:
     """Whether the migration has come to round LEAST; it must not be over."""
-    if process.poll() is not None:
-        raise AssertionError(f"it has ended: {process.communicate()[0]}")
-    return int(job(domain, source).get("Iteration", 0)) >= least
+    try:
+        return int(job(domain, source).get("Iteration", 0)) >= least
+    except HostError:
+        # It says what became of the migration, and that says more.
+        status, said = ended(process)
+        raise AssertionError(f"virsh ended with {status}: {said}") from None
 
 
 def allow_downtime(domain: Domain, source: Host) -> None:
