@@ -71,12 +71,32 @@ def data(chapters: Sequence[Chapter], quick: bool, results: Results,
     return json.dumps({"about": dict(about), "steps": steps}, indent=1)
 
 
+def tables(chapters: Sequence[Chapter], results: Results,
+           about: Mapping[str, str]) -> str:
+    """The tables alone, for documents."""
+    parts = [f"`{about['command']}`, {about['date']}"]
+    for chapter in chapters:
+        parts.append(f"## {chapter.title}")
+        for block in chapter.blocks(results):
+            if isinstance(block, Table):
+                parts += [block.markdown(), block.caption]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
 def write(directory: Path, chapters: Sequence[Chapter], quick: bool,
           results: Results, about: Mapping[str, str]) -> Path:
-    """Write report.html and results.json; returns the former's path."""
+    """Write all that is said in docs/bench.md; returns report.html's path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "report.html"
-    path.write_text(page(chapters, quick, results, about), encoding="utf-8")
-    (directory / "results.json").write_text(
-        data(chapters, quick, results, about), encoding="utf-8")
+    for name, text in (
+            (path.name, page(chapters, quick, results, about)),
+            ("results.json", data(chapters, quick, results, about)),
+            ("tables.md", tables(chapters, results, about))):
+        (directory / name).write_text(text, encoding="utf-8")
+    for chapter in chapters:
+        plots = [block for block in chapter.blocks(results)
+                 if isinstance(block, Plot)]
+        for place, plot in enumerate(plots, 1):
+            (directory / f"{chapter.name}-{place}.svg").write_text(
+                plot.svg(), encoding="utf-8")
     return path

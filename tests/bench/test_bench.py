@@ -19,7 +19,7 @@ from .results import Results, Stat
 from .step import Figure, Lab, Step, StepError, parse
 
 VERSIONS = {"our QEMU": "1"}
-ABOUT = {"date": "2000-01-01"}
+ABOUT = {"date": "2000-01-01", "command": "make bench"}
 VOID = {"area", "base", "br", "col", "img", "link", "meta", "input", "hr"}
 
 
@@ -153,6 +153,8 @@ def test_report(tmp_path: Path) -> None:
     assert kept["steps"]["one"]["samples"] == [
         {"t": {"values": [5.0], "unit": "ns"}}]
     assert "status 1" in kept["steps"]["two"]["error"]
+    assert "| one | 5 |" in (tmp_path / "tables.md").read_text()
+    assert (tmp_path / "one-1.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize("one", CHAPTERS, ids=lambda one: one.name)
