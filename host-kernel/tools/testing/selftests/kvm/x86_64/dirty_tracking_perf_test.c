@@ -465,6 +465,18 @@ static uint64_t split_npages(const struct backing *backing, int nr_vcpus)
 	return npages;
 }
 
+/* A pass that is not logged would be a fast one. */
+static void check_logged(struct bench *b, uint64_t npages)
+{
+	uint64_t i, found = 0;
+
+	harvest(b);
+	for (i = 0; i < npages; i++)
+		found += test_bit(i, b->bitmap);
+	TEST_ASSERT(found == npages, "%lu of %lu pages were logged", found,
+		    npages);
+}
+
 static void first_pass(const struct backing *backing, enum split split,
 		       int nr_vcpus)
 {
@@ -498,6 +510,7 @@ static void first_pass(const struct backing *backing, enum split split,
 	report("longest-ioctl", what, longest, "ns");
 	report("page-tables", what, tables, "KiB");
 	report("first-pass", what, write_shares(&b), "ns");
+	check_logged(&b, nr_vcpus * share_mebibytes * PAGES_PER_MIB);
 	bench_end(&b);
 }
 
