@@ -33,12 +33,12 @@ guest's memory, in instructions of a clock of 1 ns each. Beside it is what a
 migration cannot do without: a copy of the dirty pages, in nanoseconds of this
 host, from its own rate of memcpy()."""
 
-WHY = """Stock pays for each dirty page: 600 instructions and more if it is far
-from the next, some 280 if all are dirty. Ours pays for each 2 MiB that has a
-dirty page, and from then on next to nothing for more of them: the whole guest
-is re-armed through a few entries. While few pages are dirty the size of the
-bitmap counts. The harvest of the shared bitmap looks at those parts only that
-its summary names; fetch copies all of it, 32 KiB per GiB."""
+WHY = """Stock pays for each dirty page: some 280 instructions if all are
+dirty, and up to 1,600 for one that is far from the next. Ours has next to no
+price for a page: the whole guest is re-armed through a few entries. The
+harvest of the shared bitmap looks at those parts only that its summary names,
+and that is all that is saved when few pages are dirty; fetch copies all of the
+bitmap, 32 KiB per GiB, whatever is dirty. Nobody published such a row."""
 
 
 def name(kernel: str) -> str:
@@ -112,8 +112,8 @@ def plot(results: Results) -> Plot:
     axes.set_ylabel("instructions, or ns")
     axes.grid(True, which="major", alpha=0.3)
     return Plot(drawing, "The cost of a harvest and re-arm by the number of "
-                "dirty pages: stock's grows with them and stays near that of "
-                "copying them, ours levels off far below.")
+                "dirty pages: stock's grows with them, as that of copying them "
+                "does; ours levels off far below.")
 
 
 def blocks(results: Results) -> Sequence[Block]:

@@ -51,9 +51,10 @@ def count(loop: str, gib: int) -> tuple[int, int]:
     collected = COLLECTED.search(done.stderr)
     pages = parse(done.stdout).get(f"pages.{loop}")
     if done.returncode or not collected or not pages:
-        last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        said = [line for line in done.stderr.splitlines()
+                if not line.startswith("==")] or ["it said nothing"]
         raise LoopError(f"{' '.join(words)} ended with status "
-                        f"{done.returncode}: {last}")
+                        f"{done.returncode}: {said[-1]}")
     return int(collected[1]), int(pages.values[0])
 
 
@@ -64,6 +65,11 @@ def main() -> int:
     parser.add_argument("loops", nargs="*", metavar="LOOP",
                         help=f"one of {', '.join(LOOPS)}; or all")
     arguments = parser.parse_args()
+    for loop in arguments.loops:
+        if loop not in LOOPS:
+            print(f"engine_loops: there is no loop {loop}; --help names all",
+                  file=sys.stderr)
+            return 2
     try:
         for loop in arguments.loops or LOOPS:
             instructions, pages = count(loop, arguments.gib)
