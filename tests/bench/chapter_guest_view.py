@@ -189,29 +189,31 @@ def words(results: Results, chosen: Set) -> str:
 
 
 EXPLAINED = Text(
-    "A guest writes to memory without a pause, and its write counters are read "
-    "every 10 ms, on the side that it runs on. Dashed lines are the begin and the "
-    "end of the migration, the red band is where the guest is stopped, and the "
-    "pale area is what it lost: writes lost is that area, in ms of the guest's "
-    "own time, with the stop in it. Worst 10 ms and at zero, live leave the stop "
-    "out. The guest never lets the migration converge at the limit of its "
-    "downtime, so that the limit is lifted after some rounds, for all alike.")
+    "A guest writes to memory without a pause, and its write counters are "
+    "read every 10 ms, on the side that it runs on. Dashed lines are the "
+    "begin and the end of the migration, the red band is where the guest is "
+    "stopped, and the pale area is what it lost: writes lost is that area, "
+    "in ms of the guest's own time, with the stop in it. Worst 10 ms and at "
+    "zero, live leave the stop out. The guest never lets the migration "
+    "converge at the limit of its downtime, so that the limit is lifted "
+    "after some rounds, for all alike.")
 LAB_TEXT = Text(
-    "In the lab there is one CPU, whose clock counts instructions: whatever else "
-    "the machine does makes no difference. The guest shares that CPU with both "
-    "QEMUs, the one that sends and the one that receives, and with the program "
-    "that watches. That is most of what it loses, and no mechanism can give it "
-    "back: the rows differ by what tracking costs on top. All rows have our host "
-    "kernel; stock QEMU asks it for nothing. A ratio below 1 is a loss for the "
-    "row. The only published figure of the kind is that of an operator: 103 to "
-    "367 ms of guest stall in one precopy, which no metric told.")
+    "In the lab there is one CPU, whose clock counts instructions: whatever "
+    "else the machine does makes no difference. The guest shares that CPU "
+    "with both QEMUs, the one that sends and the one that receives, and with"
+    " the program that watches. That is most of what it loses, and no "
+    "mechanism can give it back: the rows differ by what tracking costs on "
+    "top. All rows have our host kernel; stock QEMU asks it for nothing. A "
+    "ratio below 1 is a loss for the row. The only published figure of the "
+    "kind is that of an operator: 103 to 367 ms of guest stall in one "
+    "precopy, which no metric told.")
 HOST_TEXT = Text(
-    "The same guest on this host, with its KVM and in real time. The spread of the "
-    "runs has whatever else the host did, and a sample can be late; nothing is "
-    "drawn of it, as the guest's speed swings even without a migration. A "
-    "QEMU that gives up has no figures. Where KVM overfills rings, stock QEMU "
-    "loses pages and takes the migration to be done: fewer pages sent and a "
-    "shorter total are of a guest with wrong memory then.")
+    "The same guest on this host, with its KVM and in real time. The spread "
+    "of the runs has whatever else the host did, and a sample can be late; "
+    "nothing is drawn of it, as the guest's speed swings even without a "
+    "migration. A QEMU that gives up has no figures. Where KVM overfills "
+    "rings, stock QEMU loses pages and takes the migration to be done: fewer"
+    " pages sent and a shorter total are of a guest with wrong memory then.")
 
 
 def blocks(results: Results) -> Sequence[Block]:

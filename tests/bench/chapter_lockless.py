@@ -113,16 +113,16 @@ HEADINGS = ("paging, load", "migration, stock, ms", "ours", "ratio",
             "ours")
 
 WHY = Text(
-    "Published: an X5690 with 12 CPUs, on which the log was fetched under the lock "
-    "that all vCPUs needed for their faults. Here: one vCPU and one CPU that "
-    f"counts instructions, a guest of {MEMORY} MiB at 100 MiB/s; stock QEMU on the "
-    "stock kernel against ours with shared on the patched one. Linux 6.1 "
-    "has fast page faults without that lock already, and one CPU has no "
-    "contention, so that what was gained by not waiting cannot show here; what "
-    "shows is the work itself. Most of the slowdown is that of the two QEMUs, "
-    "which have the same CPU as the guest. A migration ends when the "
-    "guest has made its passes, so that its time has theirs in it; "
-    "a ratio below 1 is a loss for ours.")
+    "Published: an X5690 with 12 CPUs, on which the log was fetched under "
+    "the lock that all vCPUs needed for their faults. Here: one vCPU and one"
+    f" CPU that counts instructions, a guest of {MEMORY} MiB at 100 MiB/s; "
+    "stock QEMU on the stock kernel against ours with shared on the patched "
+    "one. Linux 6.1 has fast page faults without that lock already, and one "
+    "CPU has no contention, so that what was gained by not waiting cannot "
+    "show here; what shows is the work itself. Most of the slowdown is that "
+    "of the two QEMUs, which have the same CPU as the guest. A migration "
+    "ends when the guest has made its passes, so that its time has theirs in"
+    " it; a ratio below 1 is a loss for ours.")
 
 
 def blocks(results: Results) -> Sequence[Block]:

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One guest that is migrated back and forth, and how long each leg takes.
+
+usage: python -m tests.bench.ping_pong --mechanism ring --legs 6 --delay 50000
+
+Each leg goes to a new QEMU, which resumes the guest by itself.  A leg that has
+not converged after --rounds-seconds has its downtime limit lifted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+from typing import Sequence
+
+from tests.migration.guest import MIB, PAGE, PATTERNS, Writer
+from tests.migration.migrate import (MigrationError, Options, Result, finish,
+                                     info, start)
+from tests.migration.qmp import QMPError
+from tests.migration.vm import VM, Config, VMError, kvm_usable
+
+from .binaries import BINARIES, MECHANISMS, available, mechanism_of
+
+LIFTED_MS = 100_000
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What one migration came to."""
+
+    result: Result
+    rate: float  # pages written per second before it
+
+    @property
+    def pages(self) -> int:
+        """How many were sent."""
+        ram = self.result.info["ram"]
+        return int(ram["normal"] + ram["duplicate"])
+
+
+def lift_after(src: VM, seconds: float) -> None:
+    """Wait for the migration's end, or so long and lift its limit."""
+    deadline = time.monotonic() + seconds
+    while info(src).get("status") in ("setup", "active"):
+        if time.monotonic() > deadline:
+            src.qmp("migrate-set-parameters", downtime_limit=LIFTED_MS)
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def migrate_leg(src: VM, dst: VM, options: Options,
+                args: argparse.Namespace) -> Leg:
+    """Migrate once, after the guest has had some time to write."""
+    rate = sum(src.rates(args.rest_seconds))
+    start(src, dst, options)
+    # While it waits for a migration, this has it run as soon as it can.
+    dst.qmp("cont")
+    lift_after(src, args.rounds_seconds)
+    return Leg(finish(src, dst, options), rate)
+
+
+def legs(config: Config, options: Options,
+         args: argparse.Namespace) -> list[Leg]:
+    """Do all legs; of two QEMUs one ends when the next one is started."""
+    found = []
+    with contextlib.ExitStack() as stack:
+        src = stack.enter_context(VM("first", config))
+        src.wait_writing()
+        for leg in range(args.legs):
+            dst = stack.enter_context(VM(f"leg{leg}", config, incoming=True))
+            found.append(migrate_leg(src, dst, options, args))
+            src.stop()
+            src = dst
+    return found
+
+
+def run(args: argparse.Namespace) -> list[str]:
+    """Measure, and return the lines to print."""
+    binary = available(args.qemu)
+    mechanism = mechanism_of(binary, args.mechanism)
+    writer = Writer(mib=args.written_mib, cpus=args.cpus, delay=args.delay,
+                    pattern=PATTERNS[args.pattern])
+    config = Config(binary, binary.accel(mechanism), mib=args.mib,
+                    writer=writer, shared_ram=True)
+    options = Options(bandwidth=int(args.mib_per_second * MIB),
+                      downtime_limit=args.downtime_ms)
+    found = legs(config, options, args)
+    totals = [leg.result.total_ms for leg in found]
+    mean = sum(totals) / len(totals)
+    return [
+        f"legs {' '.join(map(str, totals))} ms", f"mean {mean:.1f} ms",
+        f"downtimes {' '.join(str(leg.result.downtime_ms) for leg in found)}"
+        " ms",
+        f"pages {sum(leg.pages for leg in found)} pages",
+        f"rounds {sum(leg.result.rounds for leg in found)} rounds",
+        f"written {found[0].rate * PAGE / MIB:.2f} MiB/s"]
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="ping_pong",
+        description="A guest that is migrated back and forth.")
+    parser.add_argument("--qemu", default="ours",
+                        help=f"{', '.join(BINARIES)}, or a path")
+    parser.add_argument("--mechanism", choices=sorted(MECHANISMS),
+                        default="log")
+    parser.add_argument("--legs", type=int, default=6)
+    parser.add_argument("--mib", type=int, default=128)
+    parser.add_argument("--written-mib", type=int, default=64)
+    parser.add_argument("--cpus", type=int, default=1)
+    parser.add_argument("--pattern", choices=PATTERNS, default="random")
+    parser.add_argument("--delay", type=int, default=0,
+                        help="idle loops after each write")
+    parser.add_argument("--mib-per-second", type=float, default=100)
+    parser.add_argument("--downtime-ms", type=int, default=50)
+    parser.add_argument("--rest-seconds", type=float, default=0.5,
+                        help="how long the guest runs before each leg")
+    parser.add_argument("--rounds-seconds", type=float, default=3,
+                        help="lift the downtime limit after so long")
+    args = parser.parse_args(words)
+    if args.legs < 1:
+        parser.error("--legs has to be positive")
+    return args
+
+
+def main(words: Sequence[str]) -> int:
+    """Measure and print."""
+    args = arguments(words)
+    if not kvm_usable():
+        print("ping_pong: /dev/kvm cannot be used on this host",
+              file=sys.stderr)
+        return 1
+    try:
+        print("\n".join(run(args)))
+    except (VMError, MigrationError, QMPError) as error:
+        print(f"ping_pong: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The measuring programs: each measures, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from tests.migration.vm import LOG, VMError, kvm_usable
+
+from . import fast_wp, guest_view, mmtest, ping_pong
+from .binaries import available, mechanism_of
+from .blocks import NONE, Chapter, Table
+from .guest_view import joined
+from .mmtest import Mark, pass_ns
+from .results import Results
+from .sampler import Reading
+from .step import parse
+
+CHAPTERS = ("guest_view", "lockless", "fast_wp", "ping_pong", "peers")
+SMALL = {
+    guest_view: ("--mib", "48", "--written-mib", "4", "--around-seconds",
+                 "0.2", "--rounds-seconds", "0.1"),
+    mmtest: ("-m", "4", "-c", "2", "-t", "2"),
+    fast_wp: ("--mib", "48", "--written-mib", "4", "--rounds-seconds", "0.1"),
+    ping_pong: ("--mib", "48", "--written-mib", "4", "--legs", "2",
+                "--rounds-seconds", "0.1", "--rest-seconds", "0.1")}
+EXPECTED = {
+    guest_view: {"rate", "stop", "resume", "end", "lost", "worst", "zero"},
+    mmtest: {"alone", "migrating", "migration", "downtime"},
+    fast_wp: {"dirty-rate", "total", "mapped-before"},
+    ping_pong: {"legs", "mean", "pages"}}
+
+
+@pytest.mark.parametrize("program", SMALL, ids=lambda it: it.__name__)
+def test_measures(program, capsys: pytest.CaptureFixture[str]) -> None:
+    """One small real run has all the figures, and they are no nonsense."""
+    if not kvm_usable():
+        pytest.skip("/dev/kvm cannot be used on this host")
+    assert program.main(SMALL[program]) == 0
+    sample = parse(capsys.readouterr().out)
+    assert EXPECTED[program] <= set(sample)
+    for name in {"alone", "migrating", "mean", "total"} & set(sample):
+        assert sample[name].values[0] > 0
+
+
+@pytest.mark.parametrize("program", SMALL, ids=lambda it: it.__name__)
+def test_no_such_binary(program, tmp_path: Path,
+                        capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence says what is wrong."""
+    if not kvm_usable():
+        pytest.skip("/dev/kvm cannot be used on this host")
+    missing = str(tmp_path / "none")
+    assert program.main([*SMALL[program], "--qemu", missing]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and missing in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize("words,what", [
+    (["-t", "17"], "-t 17"), (["-c", "0"], "positive"),
+    (["-m", "64", "--memory", "64"], "--memory 64")])
+def test_mmtest_refuses(words: list[str], what: str,
+                        capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be is refused with its reason."""
+    with pytest.raises(SystemExit) as end:
+        mmtest.main(words)
+    assert end.value.code == 2
+    assert what in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_unknown_to_others() -> None:
+    """Only a patched QEMU is asked for its own mechanisms."""
+    stock = available("stock")
+    assert mechanism_of(stock, "log") == LOG
+    with pytest.raises(VMError, match="dirty-tracking=shared"):
+        mechanism_of(stock, "shared")
+
+
+def test_pass_time() -> None:
+    """It is the mean over the vCPUs, each over its own passes."""
+    begin = [Mark(1, 1000), Mark(5, 0)]
+    end = [Mark(3, 5000), Mark(6, 6000)]
+    assert pass_ns(begin, end, 2e9) == pytest.approx(2000)
+    with pytest.raises(VMError):
+        pass_ns(begin, [Mark(1, 1000), Mark(6, 6000)], 2e9)
+
+
+READINGS = (Reading(0.0, (0, 0)), Reading(1.0, (100, 0)),
+            Reading(2.0, (200, 50)), Reading(3.0, (200, 200)),
+            Reading(4.0, (200, 260)))
+
+
+def test_joined() -> None:
+    """The pages that arrive are no writes; the target's writes are."""
+    view = joined(READINGS, resume=2.5)
+    assert list(view.counts) == [0, 100, 200, 200, 260]
+    assert view.rate(0, 2) == 100
+    assert view.at(0.5) == 50
+    assert view.longest_zero(0, 4) == 1
+    assert view.longest_zero(0, 2.5) == 0
+    assert view.gap == 1
+
+
+def test_joined_lost_page() -> None:
+    """A counter that begins anew at the target is no jump back."""
+    old = [*READINGS[:3], Reading(3.0, (200, 50)), Reading(4.0, (200, 90))]
+    assert list(joined(old, 2.5).counts) == [0, 100, 200, 200, 240]
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_empty_chapter(name: str, tmp_path: Path) -> None:
+    """Without any figure there are dashes; the names of steps are unique."""
+    chapter: Chapter = importlib.import_module(
+        f".chapter_{name}", __package__).CHAPTER
+    tables = [block for block in chapter.blocks(Results(tmp_path, {}))
+              if isinstance(block, Table)]
+    assert any(NONE in row for table in tables for row in table.rows)
+    for table in tables:
+        assert all(len(row) == len(table.headings) for row in table.rows)
+    for quick in (False, True):
+        names = [step.name for step in chapter.steps(quick)]
+        assert names and len(set(names)) == len(names)
