@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.migration.guest import MIB
-from tests.migration.vm import (LOG, SHARED, WRPROT, Mechanism, Qemu, VMError,
-                                path_of, qemu)
+from tests.migration.vm import (LOG, SHARED, VM, WRPROT, Config, Mechanism,
+                                Qemu, VMError, pair, path_of, qemu)
 
 BINARIES = ("ours", "stock", "backports")
 RING = Mechanism(65536)
@@ -17,12 +20,29 @@ MECHANISMS = {"log": LOG, "ring": RING, "ring-4096": Mechanism(4096),
               "wrprot": WRPROT, "shared": SHARED}
 
 
-def warm(path: Path) -> None:
-    """Bring a program into memory, and its libraries.
+@contextlib.contextmanager
+def awake() -> Iterator[None]:
+    """Keep some CPU busy with what nobody waits for, while VMs are started.
 
-    In a lab that counts instructions the clock leaps while somebody waits for
-    a file, and with it what is timed, and the time limits.
+    In a lab that counts instructions a clock without work leaps to the next
+    timer: while a program waits for its files, who waits for the program and
+    looks every 20 ms finds that minutes have passed.
     """
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spin:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(spin.pid, os.SCHED_IDLE, os.sched_param(0))
+        try:
+            yield
+        finally:
+            # It has to run to end, and a guest that writes leaves it no time.
+            spin.kill()
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(spin.pid, os.SCHED_FIFO,
+                                      os.sched_param(1))
+
+
+def warm(path: Path) -> None:
+    """Bring a program into memory, and its libraries."""
     if not os.access(path, os.X_OK):
         raise VMError(f"{path} is missing.")
     with open(path, "rb") as binary:
@@ -33,8 +53,19 @@ def warm(path: Path) -> None:
 
 def available(name: str) -> Qemu:
     """The QEMU of that name or path; raises VMError with one sentence."""
-    warm(path_of(name))
-    return qemu(name)
+    with awake():
+        warm(path_of(name))
+        return qemu(name)
+
+
+@contextlib.contextmanager
+def writing_pair(config: Config) -> Iterator[tuple[VM, VM]]:
+    """Two VMs to migrate between; the first one's guest writes."""
+    with contextlib.ExitStack() as stack:
+        with awake():
+            src, dst = stack.enter_context(pair(config))
+            src.wait_writing()
+        yield src, dst
 
 
 def mechanism_of(binary: Qemu, name: str) -> Mechanism:

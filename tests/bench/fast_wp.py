@@ -3,8 +3,8 @@
 
 usage: python -m tests.bench.fast_wp --case new --mechanism shared
 
-With --case new the migration begins as the guest does, when KVM has mapped next
-to none of its memory.  With --case mapped the guest has written all of it before.
+With --case new the migration begins as the guest does, when KVM has mapped
+little of its memory.  With --case mapped the guest has written all of it.
 The downtime limit is lifted after --rounds-seconds, so that a guest that has
 written more takes longer to be sent.
 """
@@ -12,6 +12,7 @@ written more takes longer to be sent.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from typing import Sequence
@@ -21,14 +22,15 @@ from tests.migration.migrate import (MigrationError, Options, finish, start)
 from tests.migration.qmp import QMPError
 from tests.migration.vm import BOOT_TIMEOUT, VM, Config, VMError, kvm_usable
 
-from .binaries import BINARIES, MECHANISMS, available, mechanism_of
+from .binaries import BINARIES, MECHANISMS, available, awake, mechanism_of
 from .ping_pong import lift_after
 
 POLL_SECONDS = 0.001
+MOSTLY_NEW = 0.3
 
 
 def wait_ready(vm: VM) -> None:
-    """Wait until the guest runs; before, its counters are what is in memory."""
+    """Wait until it runs; before, its counters are what is in memory."""
     deadline = time.monotonic() + BOOT_TIMEOUT
     while "writer ready" not in vm.serial():
         vm.check()
@@ -47,24 +49,33 @@ def run(args: argparse.Namespace) -> list[str]:
                     writer=writer, shared_ram=True)
     options = Options(bandwidth=int(args.mib_per_second * MIB),
                       downtime_limit=args.downtime_ms)
-    with VM("dst", config, incoming=True) as dst, VM("src", config) as src:
-        wait_ready(src)
-        if args.case == "mapped":
-            src.wait_writing(passes=2)
-        begun = sum(src.counters())
-        start(src, dst, options)
-        lift_after(src, args.rounds_seconds)
+    with contextlib.ExitStack() as stack:
+        with awake():
+            dst = stack.enter_context(VM("dst", config, incoming=True))
+            src = stack.enter_context(VM("src", config, paused=True))
+            # Only now: a guest boots sooner than a monitor is connected.
+            src.qmp("cont")
+            wait_ready(src)
+            if args.case == "mapped":
+                src.wait_writing(passes=2)
+            begun = sum(src.counters())
+            start(src, dst, options)
+            lift_at = time.monotonic() + args.rounds_seconds
+        mapped = min(begun / (args.written_mib * MIB // PAGE), 1)
+        if args.case == "new" and mapped > MOSTLY_NEW:
+            raise MigrationError("the guest had mapped "
+                                 f"{mapped:.0%} before it was migrated.")
+        lift_after(src, lift_at - time.monotonic())
         result = finish(src, dst, options)
         written = sum(src.counters()) - begun
     seconds = (result.total_ms - result.downtime_ms) / 1000
     ram = result.info["ram"]
-    all_pages = args.written_mib * MIB // PAGE
     return [
         f"dirty-rate {written / max(seconds, 0.001):.0f} pages/s",
         f"total {result.total_ms} ms", f"downtime {result.downtime_ms} ms",
         f"pages {ram['normal'] + ram['duplicate']} pages",
         f"rounds {result.rounds} rounds",
-        f"mapped-before {min(begun / all_pages, 1) * 100:.1f} %"]
+        f"mapped-before {mapped * 100:.1f} %"]
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:

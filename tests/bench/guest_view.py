@@ -21,9 +21,10 @@ from tests.migration.guest import MIB, PATTERNS, Writer
 from tests.migration.migrate import (MigrationError, Options, Result, finish,
                                      start)
 from tests.migration.qmp import QMPError
-from tests.migration.vm import VM, Config, VMError, kvm_usable, pair
+from tests.migration.vm import VM, Config, VMError, kvm_usable
 
-from .binaries import BINARIES, MECHANISMS, available, mechanism_of
+from .binaries import (BINARIES, MECHANISMS, available, mechanism_of,
+                       writing_pair)
 from .sampler import Reading, Sampler
 
 STEP_MS = 10
@@ -182,8 +183,7 @@ def run(args: argparse.Namespace) -> list[str]:
                     writer=writer, shared_ram=True)
     options = Options(bandwidth=int(args.mib_per_second * MIB),
                       downtime_limit=args.downtime_ms)
-    with pair(config) as (src, dst):
-        src.wait_writing()
+    with writing_pair(config) as (src, dst):
         result, times, readings = watch(src, dst, options, args)
     return report(joined(readings, times.resume), times, args.around_seconds,
                   result)

@@ -21,9 +21,10 @@ from tests.migration.guest import CPU_PAGES, MIB, PAGE, PATTERNS, Writer
 from tests.migration.migrate import (MigrationError, Options, Result, finish,
                                      info, start)
 from tests.migration.qmp import QMPError
-from tests.migration.vm import VM, Config, VMError, kvm_usable, pair
+from tests.migration.vm import VM, Config, VMError, kvm_usable
 
-from .binaries import BINARIES, MECHANISMS, available, mechanism_of
+from .binaries import (BINARIES, MECHANISMS, available, mechanism_of,
+                       writing_pair)
 
 PASSES = struct.Struct("<I")
 PASSES_AT, TSC_AT = 12, 32
@@ -125,8 +126,7 @@ def run(args: argparse.Namespace) -> list[str]:
                     shared_ram=args.shared_ram)
     options = Options(bandwidth=int(args.mib_per_second * MIB),
                       downtime_limit=args.downtime_ms, timeout=args.timeout)
-    with pair(config) as (src, dst):
-        src.wait_writing()
+    with writing_pair(config) as (src, dst):
         hertz = hertz_of(src)
         before = pass_ns(*alone(src, args.c, args.timeout), hertz)
         begin, end, result = migrated(src, dst, options, args.c)
