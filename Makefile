@@ -47,6 +47,7 @@ bench: deps
 	@scripts/build-kernel stock
 	@scripts/build-kernel patched
 	@scripts/build-selftests patched
+	@scripts/get-backports || echo 'bench: without QEMU 10.0'
 	@build/venv/bin/python -m tests.bench $(if $(QUICK),--quick) $(CHAPTERS)
 
 install:

@@ -12,8 +12,7 @@ from .step import PYTHON, Lab, Step
 
 MACHINE = Lab(icount=True, memory=1200)
 GUEST = ("--mib", "96", "--written-mib", "64", "--delay", "15000",
-         "--mib-per-second", "100",
-         "--rounds-seconds", "1")
+         "--mib-per-second", "100", "--rounds-seconds", "1")
 SIDES = (("stock", "log"), ("ours", "log"), ("ours", "shared"))
 QUICK = (("stock", "log"), ("ours", "shared"))
 

@@ -10,13 +10,14 @@ import struct
 import subprocess
 from pathlib import Path
 
-from tests.migration.vm import OURS, STOCK, kvm_usable
+from tests.migration.vm import OURS, STOCK, kvm_usable, path_of
 
 from .step import BUILD, ROOT
 
 BINARIES = {
     "our QEMU": OURS,
     "stock QEMU": STOCK,
+    "QEMU of bookworm-backports": path_of("backports"),
     "patched kernel": BUILD / "linux/patched/bzImage",
     "stock kernel": BUILD / "linux/stock/bzImage",
 }
