@@ -17,13 +17,13 @@ import sys
 import time
 from typing import Sequence
 
-from tests.migration.guest import MIB, PAGE, PATTERNS, Writer
-from tests.migration.migrate import (MigrationError, Options, finish, start)
-from tests.migration.qmp import QMPError
-from tests.migration.vm import BOOT_TIMEOUT, VM, Config, VMError, kvm_usable
+from tests.migration.guest import MIB, PAGE
+from tests.migration.migrate import MigrationError, finish, start
+from tests.migration.vm import BOOT_TIMEOUT, VM, VMError
 
-from .binaries import BINARIES, MECHANISMS, available, awake, mechanism_of
+from .binaries import awake
 from .ping_pong import lift_after
+from .program import add_guest, config_of, measured, options_of, parser_of
 
 POLL_SECONDS = 0.001
 MOSTLY_NEW = 0.3
@@ -41,14 +41,7 @@ def wait_ready(vm: VM) -> None:
 
 def run(args: argparse.Namespace) -> list[str]:
     """Migrate once, and return the lines to print."""
-    binary = available(args.qemu)
-    mechanism = mechanism_of(binary, args.mechanism)
-    writer = Writer(mib=args.written_mib, delay=args.delay,
-                    pattern=PATTERNS[args.pattern])
-    config = Config(binary, binary.accel(mechanism), mib=args.mib,
-                    writer=writer, shared_ram=True)
-    options = Options(bandwidth=int(args.mib_per_second * MIB),
-                      downtime_limit=args.downtime_ms)
+    config, options = config_of(args), options_of(args)
     with contextlib.ExitStack() as stack:
         with awake():
             dst = stack.enter_context(VM("dst", config, incoming=True))
@@ -80,21 +73,11 @@ def run(args: argparse.Namespace) -> list[str]:
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="fast_wp",
-        description="A guest that writes while it is migrated.")
+    parser = parser_of("fast_wp",
+                       "A guest that writes while it is migrated.",
+                       pattern="sequential")
+    add_guest(parser)
     parser.add_argument("--case", choices=("new", "mapped"), default="mapped")
-    parser.add_argument("--qemu", default="ours",
-                        help=f"{', '.join(BINARIES)}, or a path")
-    parser.add_argument("--mechanism", choices=sorted(MECHANISMS),
-                        default="log")
-    parser.add_argument("--mib", type=int, default=128)
-    parser.add_argument("--written-mib", type=int, default=64)
-    parser.add_argument("--pattern", choices=PATTERNS, default="sequential")
-    parser.add_argument("--delay", type=int, default=0,
-                        help="idle loops after each write")
-    parser.add_argument("--mib-per-second", type=float, default=100)
-    parser.add_argument("--downtime-ms", type=int, default=50)
     parser.add_argument("--rounds-seconds", type=float, default=1,
                         help="lift the downtime limit after so long")
     return parser.parse_args(words)
@@ -102,17 +85,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def main(words: Sequence[str]) -> int:
     """Measure and print."""
-    args = arguments(words)
-    if not kvm_usable():
-        print("fast_wp: /dev/kvm cannot be used on this host",
-              file=sys.stderr)
-        return 1
-    try:
-        print("\n".join(run(args)))
-    except (VMError, MigrationError, QMPError) as error:
-        print(f"fast_wp: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return measured("fast_wp", run, arguments(words))
 
 
 if __name__ == "__main__":

@@ -15,16 +15,14 @@ import bisect
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Sequence
 
-from tests.migration.guest import MIB, PATTERNS, Writer
 from tests.migration.migrate import (MigrationError, Options, Result, finish,
                                      start)
-from tests.migration.qmp import QMPError
-from tests.migration.vm import VM, Config, VMError, kvm_usable
+from tests.migration.vm import VM
 
-from .binaries import (BINARIES, MECHANISMS, available, mechanism_of,
-                       writing_pair)
+from .binaries import writing_pair
+from .program import add_guest, config_of, measured, options_of, parser_of
 from .sampler import Reading, Sampler
 
 STEP_MS = 10
@@ -175,14 +173,7 @@ def report(view: View, times: Times, around: float,
 
 def run(args: argparse.Namespace) -> list[str]:
     """Migrate once, and return what to print."""
-    binary = available(args.qemu)
-    mechanism = mechanism_of(binary, args.mechanism)
-    writer = Writer(mib=args.written_mib, cpus=args.cpus, delay=args.delay,
-                    pattern=PATTERNS[args.pattern])
-    config = Config(binary, binary.accel(mechanism), mib=args.mib,
-                    writer=writer, shared_ram=True)
-    options = Options(bandwidth=int(args.mib_per_second * MIB),
-                      downtime_limit=args.downtime_ms)
+    config, options = config_of(args), options_of(args)
     with writing_pair(config) as (src, dst):
         result, times, readings = watch(src, dst, options, args)
     return report(joined(readings, times.resume), times, args.around_seconds,
@@ -191,19 +182,9 @@ def run(args: argparse.Namespace) -> list[str]:
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="guest_view", description="A migration as its guest sees it.")
-    parser.add_argument("--qemu", default="ours",
-                        help=f"{', '.join(BINARIES)}, or a path")
-    parser.add_argument("--mechanism", choices=sorted(MECHANISMS),
-                        default="log")
-    parser.add_argument("--mib", type=int, default=128)
-    parser.add_argument("--written-mib", type=int, default=32)
-    parser.add_argument("--cpus", type=int, default=1)
-    parser.add_argument("--delay", type=int, default=0)
-    parser.add_argument("--pattern", choices=PATTERNS, default="random")
-    parser.add_argument("--mib-per-second", type=float, default=50)
-    parser.add_argument("--downtime-ms", type=int, default=300)
+    parser = parser_of("guest_view", "A migration as its guest sees it.",
+                       mib_per_second=50, downtime_ms=300)
+    add_guest(parser, written_mib=32)
     parser.add_argument("--around-seconds", type=float, default=2,
                         help="how long to watch before and after")
     parser.add_argument("--rounds-seconds", type=float, default=0,
@@ -213,17 +194,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def main(words: Sequence[str]) -> int:
     """Measure and print."""
-    args: Any = arguments(words)
-    if not kvm_usable():
-        print("guest_view: /dev/kvm cannot be used on this host",
-              file=sys.stderr)
-        return 1
-    try:
-        print("\n".join(run(args)))
-    except (VMError, MigrationError, QMPError, RuntimeError) as error:
-        print(f"guest_view: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return measured("guest_view", run, arguments(words))
 
 
 if __name__ == "__main__":

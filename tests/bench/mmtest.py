@@ -14,17 +14,15 @@ import argparse
 import struct
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Sequence
 
 from tests.migration.guest import CPU_PAGES, MIB, PAGE, PATTERNS, Writer
-from tests.migration.migrate import (MigrationError, Options, Result, finish,
-                                     info, start)
-from tests.migration.qmp import QMPError
-from tests.migration.vm import VM, Config, VMError, kvm_usable
+from tests.migration.migrate import Options, Result, finish, info, start
+from tests.migration.vm import VM, VMError
 
-from .binaries import (BINARIES, MECHANISMS, available, mechanism_of,
-                       writing_pair)
+from .binaries import writing_pair
+from .program import configured, measured, options_of, parser_of
 
 PASSES = struct.Struct("<I")
 PASSES_AT, TSC_AT = 12, 32
@@ -117,15 +115,11 @@ def hertz_of(vm: VM) -> float:
 
 def run(args: argparse.Namespace) -> list[str]:
     """Measure, and return the lines to print."""
-    binary = available(args.qemu)
-    mechanism = mechanism_of(binary, args.mechanism)
     writer = Writer(base=BELOW_WRITTEN_MIB * MIB, mib=args.m, cpus=args.t,
                     pattern=PATTERNS[args.pattern], delay=args.delay)
     mib = args.memory or BELOW_WRITTEN_MIB + args.m + SPARE_MIB
-    config = Config(binary, binary.accel(mechanism), mib=mib, writer=writer,
-                    shared_ram=args.shared_ram)
-    options = Options(bandwidth=int(args.mib_per_second * MIB),
-                      downtime_limit=args.downtime_ms, timeout=args.timeout)
+    config = configured(args, writer, mib, args.shared_ram)
+    options = replace(options_of(args), timeout=args.timeout)
     with writing_pair(config) as (src, dst):
         hertz = hertz_of(src)
         before = pass_ns(*alone(src, args.c, args.timeout), hertz)
@@ -143,10 +137,10 @@ def run(args: argparse.Namespace) -> list[str]:
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="mmtest",
-        description="How long a guest takes to write all of some memory, "
-        "alone and while it is migrated.")
+    parser = parser_of(
+        "mmtest", "How long a guest takes to write all of some memory, alone "
+        "and while it is migrated.", pattern="sequential",
+        mib_per_second=1200, downtime_ms=300)
     parser.add_argument("-m", type=int, default=3000, metavar="MIB",
                         help="how much it writes, over and over (3000)")
     parser.add_argument("-c", type=int, default=30, metavar="COUNT",
@@ -155,15 +149,6 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
                         help="how many vCPUs write, each its share (1)")
     parser.add_argument("--memory", type=int, default=0, metavar="MIB",
                         help="of the guest; what it writes and 48 by default")
-    parser.add_argument("--qemu", default="ours",
-                        help=f"{', '.join(BINARIES)}, or a path")
-    parser.add_argument("--mechanism", choices=sorted(MECHANISMS),
-                        default="log")
-    parser.add_argument("--pattern", choices=PATTERNS, default="sequential")
-    parser.add_argument("--delay", type=int, default=0,
-                        help="idle loops after each write")
-    parser.add_argument("--mib-per-second", type=float, default=1200)
-    parser.add_argument("--downtime-ms", type=int, default=300)
     parser.add_argument("--timeout", type=float, default=300,
                         help="for each of the two, in seconds")
     parser.add_argument("--shared-ram", action="store_true",
@@ -181,16 +166,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def main(words: Sequence[str]) -> int:
     """Measure and print."""
-    args = arguments(words)
-    if not kvm_usable():
-        print("mmtest: /dev/kvm cannot be used on this host", file=sys.stderr)
-        return 1
-    try:
-        print("\n".join(run(args)))
-    except (VMError, MigrationError, QMPError) as error:
-        print(f"mmtest: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return measured("mmtest", run, arguments(words))
 
 
 if __name__ == "__main__":

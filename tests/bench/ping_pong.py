@@ -16,13 +16,11 @@ import time
 from dataclasses import dataclass
 from typing import Sequence
 
-from tests.migration.guest import MIB, PAGE, PATTERNS, Writer
-from tests.migration.migrate import (MigrationError, Options, Result, finish,
-                                     info, start)
-from tests.migration.qmp import QMPError
-from tests.migration.vm import VM, Config, VMError, kvm_usable
+from tests.migration.guest import MIB, PAGE
+from tests.migration.migrate import Options, Result, finish, info, start
+from tests.migration.vm import VM, Config
 
-from .binaries import BINARIES, MECHANISMS, available, mechanism_of
+from .program import add_guest, config_of, measured, options_of, parser_of
 
 LIFTED_MS = 100_000
 POLL_SECONDS = 0.02
@@ -80,14 +78,7 @@ def legs(config: Config, options: Options,
 
 def run(args: argparse.Namespace) -> list[str]:
     """Measure, and return the lines to print."""
-    binary = available(args.qemu)
-    mechanism = mechanism_of(binary, args.mechanism)
-    writer = Writer(mib=args.written_mib, cpus=args.cpus, delay=args.delay,
-                    pattern=PATTERNS[args.pattern])
-    config = Config(binary, binary.accel(mechanism), mib=args.mib,
-                    writer=writer, shared_ram=True)
-    options = Options(bandwidth=int(args.mib_per_second * MIB),
-                      downtime_limit=args.downtime_ms)
+    config, options = config_of(args), options_of(args)
     found = legs(config, options, args)
     totals = [leg.result.total_ms for leg in found]
     mean = sum(totals) / len(totals)
@@ -102,22 +93,10 @@ def run(args: argparse.Namespace) -> list[str]:
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="ping_pong",
-        description="A guest that is migrated back and forth.")
-    parser.add_argument("--qemu", default="ours",
-                        help=f"{', '.join(BINARIES)}, or a path")
-    parser.add_argument("--mechanism", choices=sorted(MECHANISMS),
-                        default="log")
+    parser = parser_of("ping_pong",
+                       "A guest that is migrated back and forth.")
+    add_guest(parser)
     parser.add_argument("--legs", type=int, default=6)
-    parser.add_argument("--mib", type=int, default=128)
-    parser.add_argument("--written-mib", type=int, default=64)
-    parser.add_argument("--cpus", type=int, default=1)
-    parser.add_argument("--pattern", choices=PATTERNS, default="random")
-    parser.add_argument("--delay", type=int, default=0,
-                        help="idle loops after each write")
-    parser.add_argument("--mib-per-second", type=float, default=100)
-    parser.add_argument("--downtime-ms", type=int, default=50)
     parser.add_argument("--rest-seconds", type=float, default=0.5,
                         help="how long the guest runs before each leg")
     parser.add_argument("--rounds-seconds", type=float, default=3,
@@ -130,17 +109,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def main(words: Sequence[str]) -> int:
     """Measure and print."""
-    args = arguments(words)
-    if not kvm_usable():
-        print("ping_pong: /dev/kvm cannot be used on this host",
-              file=sys.stderr)
-        return 1
-    try:
-        print("\n".join(run(args)))
-    except (VMError, MigrationError, QMPError) as error:
-        print(f"ping_pong: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return measured("ping_pong", run, arguments(words))
 
 
 if __name__ == "__main__":
