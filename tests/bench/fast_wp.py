@@ -22,8 +22,8 @@ from tests.migration.migrate import MigrationError, finish, start
 from tests.migration.vm import BOOT_TIMEOUT, VM, VMError
 
 from .binaries import awake
-from .ping_pong import lift_after
-from .program import add_guest, config_of, measured, options_of, parser_of
+from .program import (add_guest, config_of, lift_after, measured, options_of,
+                      parser_of)
 
 POLL_SECONDS = 0.001
 MOSTLY_NEW = 0.3
@@ -62,11 +62,10 @@ def run(args: argparse.Namespace) -> list[str]:
         result = finish(src, dst, options)
         written = sum(src.counters()) - begun
     seconds = (result.total_ms - result.downtime_ms) / 1000
-    ram = result.info["ram"]
     return [
         f"dirty-rate {written / max(seconds, 0.001):.0f} pages/s",
         f"total {result.total_ms} ms", f"downtime {result.downtime_ms} ms",
-        f"pages {ram['normal'] + ram['duplicate']} pages",
+        f"pages {result.pages} pages",
         f"rounds {result.rounds} rounds",
         f"mapped-before {mapped * 100:.1f} %"]
 

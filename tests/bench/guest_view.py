@@ -147,7 +147,6 @@ def report(view: View, times: Times, around: float,
     took = times.end - times.begin
     during = view.rate(times.begin, times.end) / before
     after = view.rate(times.end, edges[-1]) / before
-    ram = result.info["ram"]
     return [
         f"rate {' '.join(f'{rate:.0f}' for rate in rates)} per-s",
         f"first {edges[0] - times.begin:.3f} s",
@@ -166,7 +165,7 @@ def report(view: View, times: Times, around: float,
         f"stopped {(times.resume - times.stop) * 1000:.1f} ms",
         f"downtime {result.downtime_ms} ms",
         f"total {result.total_ms} ms",
-        f"pages {ram['normal'] + ram['duplicate']} pages",
+        f"pages {result.pages} pages",
         f"rounds {result.rounds} rounds",
         f"sample-gap {view.gap * 1000:.1f} ms"]
 

@@ -49,11 +49,10 @@ class Row:
 
     def add(self, kept: float, result: Result) -> None:
         """Take in one migration."""
-        ram = result.info["ram"]
         self.kept.append(kept)
         self.total_ms.append(result.total_ms)
         self.downtime_ms.append(result.downtime_ms)
-        self.pages.append(ram["normal"] + ram["duplicate"])
+        self.pages.append(result.pages)
         self.rounds.append(result.rounds)
 
     def cells(self) -> list[str]:

@@ -22,15 +22,14 @@ from tests.migration.migrate import Options, Result, finish, info, start
 from tests.migration.vm import VM, VMError
 
 from .binaries import writing_pair
-from .program import configured, measured, options_of, parser_of
+from .program import (LIFTED_MS, POLL_SECONDS, configured, measured,
+                      options_of, parser_of)
 
 PASSES = struct.Struct("<I")
 PASSES_AT, TSC_AT = 12, 32
 TSC = struct.Struct("<Q")
 MAX_CPUS = 16
 BELOW_WRITTEN_MIB, SPARE_MIB = 16, 32  # of the guest's memory
-POLL_SECONDS = 0.02
-LIFTED_MS = 100_000
 
 
 @dataclass(frozen=True)
@@ -125,13 +124,12 @@ def run(args: argparse.Namespace) -> list[str]:
         before = pass_ns(*alone(src, args.c, args.timeout), hertz)
         begin, end, result = migrated(src, dst, options, args.c)
         during = pass_ns(begin, end, hertz)
-    ram = result.info["ram"]
     return [
         f"alone {before:.0f} ns", f"migrating {during:.0f} ns",
         f"passes {least(begin, end)} passes",
         f"slowdown {during / before:.4f} x",
         f"migration {result.total_ms} ms", f"downtime {result.downtime_ms} ms",
-        f"pages {ram['normal'] + ram['duplicate']} pages",
+        f"pages {result.pages} pages",
         f"rounds {result.rounds} rounds"]
 
 

@@ -12,18 +12,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from dataclasses import dataclass
 from typing import Sequence
 
 from tests.migration.guest import MIB, PAGE
-from tests.migration.migrate import Options, Result, finish, info, start
+from tests.migration.migrate import Options, Result, finish, start
 from tests.migration.vm import VM, Config
 
-from .program import add_guest, config_of, measured, options_of, parser_of
-
-LIFTED_MS = 100_000
-POLL_SECONDS = 0.02
+from .program import (add_guest, config_of, lift_after, measured, options_of,
+                      parser_of)
 
 
 @dataclass(frozen=True)
@@ -32,22 +29,6 @@ class Leg:
 
     result: Result
     rate: float  # pages written per second before it
-
-    @property
-    def pages(self) -> int:
-        """How many were sent."""
-        ram = self.result.info["ram"]
-        return int(ram["normal"] + ram["duplicate"])
-
-
-def lift_after(src: VM, seconds: float) -> None:
-    """Wait for the migration's end, or so long and lift its limit."""
-    deadline = time.monotonic() + seconds
-    while info(src).get("status") in ("setup", "active"):
-        if time.monotonic() > deadline:
-            src.qmp("migrate-set-parameters", downtime_limit=LIFTED_MS)
-            return
-        time.sleep(POLL_SECONDS)
 
 
 def migrate_leg(src: VM, dst: VM, options: Options,
@@ -86,7 +67,7 @@ def run(args: argparse.Namespace) -> list[str]:
         f"legs {' '.join(map(str, totals))} ms", f"mean {mean:.1f} ms",
         f"downtimes {' '.join(str(leg.result.downtime_ms) for leg in found)}"
         " ms",
-        f"pages {sum(leg.pages for leg in found)} pages",
+        f"pages {sum(leg.result.pages for leg in found)} pages",
         f"rounds {sum(leg.result.rounds for leg in found)} rounds",
         f"written {found[0].rate * PAGE / MIB:.2f} MiB/s"]
 

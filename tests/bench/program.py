@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 
 from tests.migration.guest import MIB, PATTERNS, Writer
-from tests.migration.migrate import MigrationError, Options
+from tests.migration.migrate import MigrationError, Options, info
 from tests.migration.qmp import QMPError
-from tests.migration.vm import Config, VMError, kvm_usable
+from tests.migration.vm import VM, Config, VMError, kvm_usable
 
 from .binaries import BINARIES, MECHANISMS, available, mechanism_of
+
+LIFTED_MS = 100_000
+POLL_SECONDS = 0.02
 
 
 def parser_of(prog: str, description: str, **defaults: object
@@ -63,6 +67,16 @@ def options_of(args: argparse.Namespace) -> Options:
     """The network."""
     return Options(bandwidth=int(args.mib_per_second * MIB),
                    downtime_limit=args.downtime_ms)
+
+
+def lift_after(src: VM, seconds: float) -> None:
+    """Wait for the migration's end, or so long and lift its limit."""
+    deadline = time.monotonic() + seconds
+    while info(src).get("status") in ("setup", "active"):
+        if time.monotonic() > deadline:
+            src.qmp("migrate-set-parameters", downtime_limit=LIFTED_MS)
+            return
+        time.sleep(POLL_SECONDS)
 
 
 def measured(prog: str, run: Callable[[argparse.Namespace], list[str]],

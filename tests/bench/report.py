@@ -11,11 +11,13 @@ from typing import Any
 
 import jinja2
 
-from .blocks import Chapter, Plot, Table, Text, number
+from .blocks import Block, Chapter, Plot, Table, Text, number
 from .results import Results
 from .step import Step
 
 TEMPLATE = "report.html.j2"
+# Chapters, and what each has to show: drawn once, for all that is written.
+Shown = Sequence[tuple[Chapter, Sequence[Block]]]
 KINDS = {Text: "text", Table: "table", Plot: "plot"}
 
 
@@ -38,7 +40,12 @@ def measured(chapter: Chapter, quick: bool,
             for step in chapter.steps(quick)]
 
 
-def page(chapters: Sequence[Chapter], quick: bool, results: Results,
+def drawn(chapters: Sequence[Chapter], results: Results) -> Shown:
+    """What there is to show of what was measured."""
+    return [(chapter, chapter.blocks(results)) for chapter in chapters]
+
+
+def page(shown: Shown, quick: bool, results: Results,
          about: Mapping[str, str]) -> str:
     """The report, whole in one page."""
     environment = jinja2.Environment(
@@ -46,13 +53,12 @@ def page(chapters: Sequence[Chapter], quick: bool, results: Results,
         autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined)
     environment.filters["number"] = number
-    shown = [{"name": chapter.name, "title": chapter.title,
-              "blocks": [(KINDS[type(block)], block)
-                         for block in chapter.blocks(results)],
-              "steps": measured(chapter, quick, results)}
-             for chapter in chapters]
+    filled = [{"name": chapter.name, "title": chapter.title,
+               "blocks": [(KINDS[type(block)], block) for block in blocks],
+               "steps": measured(chapter, quick, results)}
+              for chapter, blocks in shown]
     return environment.get_template(TEMPLATE).render(
-        chapters=shown, about=about)
+        chapters=filled, about=about)
 
 
 def data(chapters: Sequence[Chapter], quick: bool, results: Results,
@@ -71,13 +77,12 @@ def data(chapters: Sequence[Chapter], quick: bool, results: Results,
     return json.dumps({"about": dict(about), "steps": steps}, indent=1)
 
 
-def tables(chapters: Sequence[Chapter], results: Results,
-           about: Mapping[str, str]) -> str:
+def tables(shown: Shown, about: Mapping[str, str]) -> str:
     """The tables alone, for documents."""
     parts = [f"`{about['command']}`, {about['date']}"]
-    for chapter in chapters:
+    for chapter, blocks in shown:
         parts.append(f"## {chapter.title}")
-        for block in chapter.blocks(results):
+        for block in blocks:
             if isinstance(block, Table):
                 parts += [block.markdown(), block.caption]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -88,14 +93,14 @@ def write(directory: Path, chapters: Sequence[Chapter], quick: bool,
     """Write all that is said in docs/bench.md; returns report.html's path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "report.html"
+    shown = drawn(chapters, results)
     for name, text in (
-            (path.name, page(chapters, quick, results, about)),
+            (path.name, page(shown, quick, results, about)),
             ("results.json", data(chapters, quick, results, about)),
-            ("tables.md", tables(chapters, results, about))):
+            ("tables.md", tables(shown, about))):
         (directory / name).write_text(text, encoding="utf-8")
-    for chapter in chapters:
-        plots = [block for block in chapter.blocks(results)
-                 if isinstance(block, Plot)]
+    for chapter, blocks in shown:
+        plots = [block for block in blocks if isinstance(block, Plot)]
         for place, plot in enumerate(plots, 1):
             (directory / f"{chapter.name}-{place}.svg").write_text(
                 plot.svg(), encoding="utf-8")

@@ -162,7 +162,8 @@ def test_chapter_without_figures(one: Chapter, tmp_path: Path) -> None:
     """A chapter of which nothing was measured can be shown; names differ."""
     results = Results(tmp_path, VERSIONS)
     for quick in (True, False):
-        assert_self_contained(report.page([one], quick, results, ABOUT))
+        shown = report.drawn([one], results)
+        assert_self_contained(report.page(shown, quick, results, ABOUT))
         names = [step.name for step in one.steps(quick)]
         assert names and len(set(names)) == len(names)
         assert all(name.split("/")[0] == one.name for name in names)

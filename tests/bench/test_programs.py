@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,15 @@ from tests.migration.vm import LOG, VMError, kvm_usable
 
 from . import fast_wp, guest_view, mmtest, ping_pong
 from .binaries import available, mechanism_of
-from .blocks import NONE, Chapter, Table
+from .blocks import NONE, Table
+from .chapters import CHAPTERS
 from .guest_view import joined
 from .mmtest import Mark, pass_ns
 from .results import Results
 from .sampler import Reading
 from .step import parse
 
-CHAPTERS = ("guest_view", "lockless", "fast_wp", "ping_pong", "peers")
+NAMES = ("guest-view", "lockless", "fast-wp", "ping-pong", "peers")
 SMALL = {
     guest_view: ("--mib", "48", "--written-mib", "4", "--around-seconds",
                  "0.2", "--rounds-seconds", "0.1"),
@@ -110,11 +110,10 @@ def test_joined_lost_page() -> None:
     assert list(joined(old, 2.5).counts) == [0, 100, 200, 200, 240]
 
 
-@pytest.mark.parametrize("name", CHAPTERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_empty_chapter(name: str, tmp_path: Path) -> None:
     """Without any figure there are dashes; the names of steps are unique."""
-    chapter: Chapter = importlib.import_module(
-        f".chapter_{name}", __package__).CHAPTER
+    (chapter,) = (one for one in CHAPTERS if one.name == name)
     tables = [block for block in chapter.blocks(Results(tmp_path, {}))
               if isinstance(block, Table)]
     assert any(NONE in row for table in tables for row in table.rows)

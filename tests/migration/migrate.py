@@ -60,6 +60,12 @@ class Result:
     transferred: int
     info: dict[str, Any] = field(repr=False, default_factory=dict)
 
+    @property
+    def pages(self) -> int:
+        """How many were sent, those of zeros too."""
+        ram = self.info["ram"]
+        return int(ram["normal"] + ram["duplicate"])
+
 
 def _configure(vm: VM, options: Options) -> None:
     wanted = [{"capability": name, "state": True}
