@@ -11,6 +11,7 @@ from dataclasses import dataclass
 RACE = "x86_64/write_protect_race_test"
 MODEL = "x86_64/write_protect_all_test"
 BITMAP = "dirty_bitmap_fd_test"
+SPLIT = "x86_64/eager_page_split_test"
 
 SHADOW = "kvm.tdp_mmu=0"
 
@@ -80,6 +81,13 @@ MUTANTS = (
         "I4",
         "shadow pages of an old generation are linked as they are",
         (RACE,),
+        (SHADOW,),
+    ),
+    Mutant(
+        "shadow-stale-split",
+        "I4",
+        "a huge shadow page of an old generation is split as it is",
+        (SPLIT, "logged"),
         (SHADOW,),
     ),
     Mutant(

@@ -31,8 +31,9 @@ static uint64_t mapped(struct rig *rig, const char *size)
 	return vm_get_stat(rig->vm, size);
 }
 
-static bool rig_create(struct rig *rig, enum vm_mem_backing_src_type src,
-		       uint64_t npages, uint64_t manual)
+static bool rig_create_with(struct rig *rig, const uint32_t *caps, int nr_caps,
+			    enum vm_mem_backing_src_type src, uint64_t npages,
+			    uint64_t manual)
 {
 	uint64_t p;
 
@@ -45,7 +46,7 @@ static bool rig_create(struct rig *rig, enum vm_mem_backing_src_type src,
 			   vm_mem_backing_src_alias(src)->name);
 		return false;
 	}
-	rig->vm = toucher_vm(NULL, 0, 1, &rig->vcpu);
+	rig->vm = toucher_vm(caps, nr_caps, 1, &rig->vcpu);
 	if (manual)
 		vm_enable_cap(rig->vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, manual);
 	test_mem_set(rig->vm, &rig->mem, 0);
@@ -56,6 +57,12 @@ static bool rig_create(struct rig *rig, enum vm_mem_backing_src_type src,
 	rig->pages_4k = mapped(rig, "pages_4k");
 	rig->pages_huge = mapped(rig, "pages_2m") + mapped(rig, "pages_1g");
 	return true;
+}
+
+static bool rig_create(struct rig *rig, enum vm_mem_backing_src_type src,
+		       uint64_t npages, uint64_t manual)
+{
+	return rig_create_with(rig, NULL, 0, src, npages, manual);
 }
 
 static void rig_free(struct rig *rig)
@@ -320,7 +327,7 @@ static void test_chunk(void)
 }
 
 /* Split while logged: each page is as protected as it was. */
-static void test_logged(void)
+static void test_logged_with(const uint32_t *caps, int nr_caps)
 {
 	unsigned long *bitmap = bitmap_zalloc(NR_PAGES);
 	struct kvm_split_huge_pages args = {
@@ -328,7 +335,8 @@ static void test_logged(void)
 	};
 	struct rig rig;
 
-	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, NR_PAGES, 0))
+	if (!rig_create_with(&rig, caps, nr_caps,
+			     VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, NR_PAGES, 0))
 		return;
 	set_mode(rig.vm, KVM_EAGER_PAGE_SPLIT_OFF, 0);
 	test_mem_set(rig.vm, &rig.mem, LOG);
@@ -347,6 +355,16 @@ static void test_logged(void)
 	ASSERT_EQ(count_bits(bitmap, NR_PAGES), NR_PAGES);
 	rig_free(&rig);
 	free(bitmap);
+}
+
+/* Whichever way starting the log has protected them. */
+static void test_logged(void)
+{
+	static const uint32_t cap = KVM_CAP_WRITE_PROTECT_ALL_MEM;
+
+	test_logged_with(NULL, 0);
+	if (kvm_has_cap(cap))
+		test_logged_with(&cap, 1);
 }
 
 static int nr_alarms;
