@@ -19,13 +19,19 @@ struct kvm_memory_slot;
 struct kvm_dirty_tracking {
 	bool log_without_write_protect;
 	bool bitmap_fd;
+	/* KVM_CAP_DIRTY_BITS; fixed before the first vCPU. */
+	bool dirty_bits;
 };
+
+#define KVM_DIRTY_REGION_PAGES	512
 
 /*
  * A slot's dirty bitmap that userspace can map.  One allocation: the bitmap,
  * the summary and, not to be mapped, the second bitmap that KVM_GET_DIRTY_LOG
- * and KVM_CLEAR_DIRTY_LOG want.  The slot has a reference, and so has each
- * file.
+ * and KVM_CLEAR_DIRTY_LOG want, and what KVM_CAP_DIRTY_BITS notes: the pages to
+ * be logged again by the next collect, and, with a bit per
+ * KVM_DIRTY_REGION_PAGES of guest memory, where it has to look at all.  The slot
+ * has a reference, and so has each file.
  *
  * Userspace can write to the first two.  KVM sets bits in them, and where it
  * reads them it trusts nothing.
@@ -35,6 +41,8 @@ struct kvm_dirty_bitmap {
 	unsigned long *bitmap;
 	unsigned long *summary;
 	unsigned long *second;
+	unsigned long *again;	/* NULL without KVM_CAP_DIRTY_BITS */
+	unsigned long *opened;
 	size_t bitmap_size;
 	size_t summary_size;
 };
@@ -58,6 +66,10 @@ static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,
  * Gives the slot a bitmap that can be mapped.  -ENOMEM if there is no memory.
  */
 int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot);
+
+/* A slot that is changed, or moved, goes on with the bitmap that it had. */
+void kvm_dirty_bitmap_keep(struct kvm_memory_slot *new,
+			   const struct kvm_memory_slot *old);
 
 /* Drops the slot's reference. */
 void kvm_dirty_bitmap_put(struct kvm_dirty_bitmap *bitmap);

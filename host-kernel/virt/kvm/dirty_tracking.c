@@ -18,11 +18,24 @@ static unsigned long summary_bits(const struct kvm_memory_slot *slot)
 	return DIV_ROUND_UP(slot->npages, KVM_DIRTY_SUMMARY_PAGES);
 }
 
+/* Wherever the slot is, or is moved to: its ends may lie inside of regions. */
+static unsigned long opened_bits(const struct kvm_memory_slot *slot)
+{
+	return slot->npages / KVM_DIRTY_REGION_PAGES + 2;
+}
+
 /* The bitmap's life */
+
+/* There may be dirty bits of before anywhere. */
+static void open_all(const struct kvm_memory_slot *slot)
+{
+	if (slot->shared_bitmap && slot->shared_bitmap->opened)
+		bitmap_fill(slot->shared_bitmap->opened, opened_bits(slot));
+}
 
 int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot)
 {
-	size_t bytes = kvm_dirty_bitmap_bytes(slot);
+	size_t bytes = kvm_dirty_bitmap_bytes(slot), more = 0;
 	struct kvm_dirty_bitmap *bitmap;
 	void *memory;
 
@@ -35,8 +48,11 @@ int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot)
 	bitmap->summary_size =
 		PAGE_ALIGN(BITS_TO_LONGS(summary_bits(slot)) * sizeof(long));
 
-	memory = __vmalloc(bitmap->bitmap_size + bitmap->summary_size + bytes,
-			   GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (kvm->dirty_tracking.dirty_bits)
+		more = bytes + BITS_TO_LONGS(opened_bits(slot)) * sizeof(long);
+
+	memory = __vmalloc(bitmap->bitmap_size + bitmap->summary_size + bytes +
+			   more, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!memory) {
 		kfree(bitmap);
 		return -ENOMEM;
@@ -45,12 +61,25 @@ int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot)
 	bitmap->bitmap = memory;
 	bitmap->summary = memory + bitmap->bitmap_size;
 	bitmap->second = memory + bitmap->bitmap_size + bitmap->summary_size;
+	if (more) {
+		bitmap->again = (void *)bitmap->second + bytes;
+		bitmap->opened = (void *)bitmap->again + bytes;
+	}
 	if (kvm_dirty_log_manual_protect_and_init_set(kvm))
 		bitmap_set(bitmap->summary, 0, summary_bits(slot));
 
 	slot->shared_bitmap = bitmap;
 	slot->dirty_bitmap = bitmap->bitmap;
+	open_all(slot);
 	return 0;
+}
+
+void kvm_dirty_bitmap_keep(struct kvm_memory_slot *new,
+			   const struct kvm_memory_slot *old)
+{
+	new->dirty_bitmap = old->dirty_bitmap;
+	new->shared_bitmap = old->shared_bitmap;
+	open_all(new);
 }
 
 static void bitmap_release(struct kref *ref)

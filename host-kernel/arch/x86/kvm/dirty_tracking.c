@@ -5,6 +5,7 @@
 #include <linux/kvm_host.h>
 
 #include "dirty_tracking.h"
+#include "mmu/dirty_bits.h"
 #include "mmu/eager_split.h"
 #include "mmu/write_protect.h"
 
@@ -45,13 +46,49 @@ static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	return 0;
 }
 
-int kvm_arch_dirty_tracking_check_extension(long ext)
+static bool has_logged_slot(struct kvm *kvm)
+{
+	struct kvm_memory_slot *slot;
+	int i, bkt;
+
+	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
+		kvm_for_each_memslot(slot, bkt, __kvm_memslots(kvm, i))
+			if (kvm_slot_dirty_track_enabled(slot))
+				return true;
+	return false;
+}
+
+/* Slots that are logged already have nothing to note in what was opened. */
+static int enable_dirty_bits(struct kvm *kvm, const struct kvm_enable_cap *cap)
+{
+	int r = 0;
+
+	if (cap->flags || cap->args[0] || !kvm_mmu_has_dirty_bits(kvm))
+		return -EINVAL;
+
+	mutex_lock(&kvm->lock);
+	mutex_lock(&kvm->slots_lock);
+	if (kvm->created_vcpus || has_logged_slot(kvm))
+		r = -EBUSY;
+	else if (!kvm_write_protect_enabled(kvm) ||
+		 !kvm->dirty_tracking.bitmap_fd || kvm->dirty_ring_size)
+		r = -EINVAL;
+	else
+		kvm->dirty_tracking.dirty_bits = true;
+	mutex_unlock(&kvm->slots_lock);
+	mutex_unlock(&kvm->lock);
+	return r;
+}
+
+int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
 {
 	switch (ext) {
 	case KVM_CAP_WRITE_PROTECT_ALL_MEM:
 		return IS_ENABLED(CONFIG_X86_64);
 	case KVM_CAP_EAGER_PAGE_SPLIT:
 		return 1;
+	case KVM_CAP_DIRTY_BITS:
+		return kvm_mmu_has_dirty_bits(kvm);
 	default:
 		return kvm_dirty_tracking_check_extension(ext);
 	}
@@ -65,6 +102,8 @@ int kvm_arch_dirty_tracking_enable_cap(struct kvm *kvm,
 		return enable_write_protect(kvm, cap);
 	case KVM_CAP_EAGER_PAGE_SPLIT:
 		return enable_eager_split(kvm, cap);
+	case KVM_CAP_DIRTY_BITS:
+		return enable_dirty_bits(kvm, cap);
 	default:
 		return kvm_dirty_tracking_enable_cap(kvm, cap);
 	}
@@ -77,10 +116,17 @@ static bool is_page_range(u64 gpa, u64 size)
 
 static long write_protect_all(struct kvm *kvm)
 {
+	bool collects = kvm_dirty_bits_enabled(kvm);
+
 	if (!kvm_write_protect_enabled(kvm))
 		return -ENXIO;
 
+	/* A collect takes it that what is closed has been flushed. */
+	if (collects)
+		mutex_lock(&kvm->slots_lock);
 	kvm_mmu_write_protect_all(kvm);
+	if (collects)
+		mutex_unlock(&kvm->slots_lock);
 	atomic64_inc(&kvm->stat.write_protect_all);
 	return 0;
 }
@@ -102,6 +148,25 @@ static long write_protect_range(struct kvm *kvm,
 				    gpa_to_gfn(range.gpa + range.size));
 	mutex_unlock(&kvm->slots_lock);
 	atomic64_inc(&kvm->stat.write_protect_range);
+	return 0;
+}
+
+static long collect_dirty_bits(struct kvm *kvm,
+			       struct kvm_collect_dirty_bits __user *argp)
+{
+	struct kvm_collect_dirty_bits range;
+
+	if (!kvm_dirty_bits_enabled(kvm))
+		return -EINVAL;
+	if (copy_from_user(&range, argp, sizeof(range)))
+		return -EFAULT;
+	if (range.flags || !is_page_range(range.gpa, range.size))
+		return -EINVAL;
+
+	mutex_lock(&kvm->slots_lock);
+	kvm_mmu_collect_dirty_bits(kvm, gpa_to_gfn(range.gpa),
+				   gpa_to_gfn(range.gpa + range.size));
+	mutex_unlock(&kvm->slots_lock);
 	return 0;
 }
 
@@ -138,6 +203,8 @@ long kvm_arch_dirty_tracking_vm_ioctl(struct kvm *kvm, unsigned int ioctl,
 		return write_protect_range(kvm, argp);
 	case KVM_SPLIT_HUGE_PAGES:
 		return split_huge_pages(kvm, argp);
+	case KVM_COLLECT_DIRTY_BITS:
+		return collect_dirty_bits(kvm, argp);
 	default:
 		return kvm_dirty_tracking_vm_ioctl(kvm, ioctl, arg);
 	}

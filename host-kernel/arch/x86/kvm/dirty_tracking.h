@@ -8,7 +8,7 @@
  * What x86's ioctls on a VM ask if they know no better.  What is not for this
  * file goes on to kvm_dirty_tracking_*().
  */
-int kvm_arch_dirty_tracking_check_extension(long ext);
+int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext);
 int kvm_arch_dirty_tracking_enable_cap(struct kvm *kvm,
 				       const struct kvm_enable_cap *cap);
 long kvm_arch_dirty_tracking_vm_ioctl(struct kvm *kvm, unsigned int ioctl,

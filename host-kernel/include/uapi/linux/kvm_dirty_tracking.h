@@ -17,6 +17,7 @@
 #define KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT	0x46440002
 #define KVM_CAP_DIRTY_BITMAP_FD			0x46440003
 #define KVM_CAP_EAGER_PAGE_SPLIT		0x46440004
+#define KVM_CAP_DIRTY_BITS			0x46440005
 
 /*
  * KVM_ENABLE_CAP(KVM_CAP_EAGER_PAGE_SPLIT): args[0] is one of these, args[1]
@@ -81,5 +82,19 @@ struct kvm_split_huge_pages {
 
 #define KVM_SPLIT_HUGE_PAGES	\
 	_IOWR(KVMIO, 0xf3, struct kvm_split_huge_pages)
+
+/*
+ * Collect what the CPUs' dirty bits say of [gpa, gpa + size), widened to whole
+ * 2 MiB, into the dirty bitmaps of the slots there that are logged.  Whoever
+ * harvests does so after it, and needs no re-arm.
+ */
+struct kvm_collect_dirty_bits {
+	__u64 gpa;
+	__u64 size;
+	__u64 flags;	/* must be 0 */
+};
+
+#define KVM_COLLECT_DIRTY_BITS	\
+	_IOW(KVMIO, 0xf5, struct kvm_collect_dirty_bits)
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <linux/kvm_host.h>
 
+#include "dirty_bits.h"
 #include "spte.h"
 
 /*
@@ -17,8 +18,10 @@ static inline void log_writable_spte(struct kvm *kvm,
 				     gfn_t gfn, u64 spte)
 {
 	if (is_shadow_present_pte(spte) && is_writable_pte(spte) &&
-	    kvm_slot_dirty_track_enabled(slot))
+	    kvm_slot_dirty_track_enabled(slot)) {
 		mark_page_dirty_in_slot(kvm, slot, gfn);
+		kvm_log_again(kvm, slot, gfn);
+	}
 }
 
 #endif

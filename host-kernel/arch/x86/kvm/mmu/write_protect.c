@@ -37,6 +37,7 @@
 
 #include "mmu.h"
 #include "mmu_internal.h"
+#include "dirty_bits.h"
 #include "slot_range.h"
 #include "spte.h"
 #include "write_protect.h"
@@ -64,14 +65,14 @@ static bool clear_writable(u64 *sptep, int level)
 	return true;
 }
 
-static bool points_to(u64 spte, int level, struct kvm_mmu_page *child)
+bool tdp_mmu_points_to(u64 spte, int level, struct kvm_mmu_page *child)
 {
 	return is_shadow_present_pte(spte) && !is_last_spte(spte, level) &&
 	       spte_to_child_sp(spte) == child;
 }
 
 /* Takes the bit away together with the W bit, or not at all. */
-static void close_and_forget(struct kvm_mmu_page *sp, int index)
+void tdp_mmu_close_and_forget(struct kvm_mmu_page *sp, int index)
 {
 	clear_bit(index, sp->writable_bitmap);
 	if (!clear_writable(&sp->spt[index], sp->role.level))
@@ -93,7 +94,7 @@ static void tdp_mmu_close_entry(struct kvm_mmu_page *sp, int index)
 			return;
 
 		if (is_last_spte(spte, level)) {
-			close_and_forget(sp, index);
+			tdp_mmu_close_and_forget(sp, index);
 			return;
 		}
 
@@ -104,9 +105,10 @@ static void tdp_mmu_close_entry(struct kvm_mmu_page *sp, int index)
 		 */
 		child = spte_to_child_sp(spte);
 		spin_lock_nested(&child->wp_lock, SINGLE_DEPTH_NESTING);
-		closed = points_to(READ_ONCE(sp->spt[index]), level, child);
+		closed = tdp_mmu_points_to(READ_ONCE(sp->spt[index]), level,
+					   child);
 		if (closed)
-			close_and_forget(sp, index);
+			tdp_mmu_close_and_forget(sp, index);
 		spin_unlock(&child->wp_lock);
 	}
 }
@@ -127,14 +129,16 @@ static void tdp_mmu_close_leaves(struct kvm_mmu_page *sp)
 	}
 }
 
-static void tdp_mmu_close_table(struct kvm_mmu_page *sp)
+static void tdp_mmu_close_table(struct kvm *kvm, struct kvm_mmu_page *sp)
 {
 	int index;
 
 	lockdep_assert_held(&sp->wp_lock);
 
 	if (sp->role.level == PG_LEVEL_4K) {
-		tdp_mmu_close_leaves(sp);
+		/* Else, it is their dirty bits that tell. */
+		if (!kvm_dirty_bits_enabled(kvm))
+			tdp_mmu_close_leaves(sp);
 		return;
 	}
 
@@ -157,10 +161,11 @@ void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep)
 	child = spte_to_child_sp(spte);
 	spin_lock(&child->wp_lock);
 	spte = READ_ONCE(*sptep);
-	if (spte_is_closed(spte, level) && points_to(spte, level, child)) {
+	if (spte_is_closed(spte, level) && tdp_mmu_points_to(spte, level, child)) {
 		set_bit(spte_index(sptep), sp->writable_bitmap);
-		tdp_mmu_close_table(child);
-		while (points_to(spte, level, child) &&
+		tdp_mmu_note_opened(kvm, child);
+		tdp_mmu_close_table(kvm, child);
+		while (tdp_mmu_points_to(spte, level, child) &&
 		       !try_cmpxchg64(sptep, &spte, spte | PT_WRITABLE_MASK))
 			;
 		atomic64_inc(&kvm->stat.write_protect_opened);
@@ -201,7 +206,7 @@ static void tdp_mmu_close_roots(struct kvm *kvm)
 	rcu_read_lock();
 	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link) {
 		spin_lock(&root->wp_lock);
-		tdp_mmu_close_table(root);
+		tdp_mmu_close_table(kvm, root);
 		spin_unlock(&root->wp_lock);
 	}
 	rcu_read_unlock();
@@ -303,7 +308,7 @@ void shadow_mmu_unload_root(struct kvm_mmu_page *sp)
 		list_del(&sp->shadow_root_link);
 }
 
-static void shadow_mmu_close_roots(struct kvm *kvm)
+void shadow_mmu_close_roots(struct kvm *kvm)
 {
 	struct kvm_mmu_page *root;
 

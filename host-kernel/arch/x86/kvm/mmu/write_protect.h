@@ -76,6 +76,15 @@ void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep);
  */
 u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte);
 
+/* TDP MMU: whether the entry points to the table. */
+bool tdp_mmu_points_to(u64 spte, int level, struct kvm_mmu_page *child);
+
+/*
+ * TDP MMU: close an entry.  If it points to a table, under the locks of both
+ * tables.
+ */
+void tdp_mmu_close_and_forget(struct kvm_mmu_page *sp, int index);
+
 /*
  * Shadow MMU, all under mmu_lock for write.  A table gets the VM's generation
  * when it is made; refresh() closes everything in a table that has an older
@@ -91,6 +100,9 @@ void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level);
  */
 void shadow_mmu_load_root(struct kvm *kvm, struct kvm_mmu_page *sp);
 void shadow_mmu_unload_root(struct kvm_mmu_page *sp);
+
+/* Shadow MMU: all memory.  Takes mmu_lock; the caller flushes TLBs. */
+void shadow_mmu_close_roots(struct kvm *kvm);
 
 /* In mmu.c: the ordinary way, by reverse map; mmu_lock for write. */
 void shadow_mmu_write_protect_slot_range(struct kvm *kvm,

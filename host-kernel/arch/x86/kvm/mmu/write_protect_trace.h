@@ -57,6 +57,29 @@ TRACE_EVENT(kvm_write_protect_open,
 	TP_printk("gfn %llx level %d", __entry->gfn, __entry->level)
 );
 
+/* So many tables of leaves were looked at, and so many pages logged. */
+TRACE_EVENT(kvm_collect_dirty_bits,
+	TP_PROTO(gfn_t start, gfn_t end, u64 tables, u64 pages),
+	TP_ARGS(start, end, tables, pages),
+
+	TP_STRUCT__entry(
+		__field(gfn_t, start)
+		__field(gfn_t, end)
+		__field(u64, tables)
+		__field(u64, pages)
+	),
+
+	TP_fast_assign(
+		__entry->start = start;
+		__entry->end = end;
+		__entry->tables = tables;
+		__entry->pages = pages;
+	),
+
+	TP_printk("gfn %llx to %llx, %llu tables, %llu pages", __entry->start,
+		  __entry->end, __entry->tables, __entry->pages)
+);
+
 #endif
 
 #undef TRACE_INCLUDE_PATH

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * KVM_COLLECT_DIRTY_BITS.
+ *
+ * Each slot that is logged has a bit per 2 MiB in "opened".  What holds at every
+ * moment but inside of a collect:
+ *
+ *  (1) A table of leaves that may have a dirty bit which was not collected has
+ *      its bit in opened set, or the entry that points to it is closed, and TLBs
+ *      flushed, since its dirty bits were cleared.
+ *  (2) The bit is set under the lock under which the entry becomes writable.  A
+ *      collect takes the bit away first, and then looks at the entry under both
+ *      locks that this can be.  So it sees an open entry, or the bit is set
+ *      after.
+ *
+ * Only a collect takes bits away, and it keeps those of what it found open, even
+ * if it closes it: until it flushes TLBs the CPU may set dirty bits through what
+ * was open.  Whatever closes entries does so under slots_lock, TLB flush
+ * included, so that an entry that a collect finds closed has been flushed.
+ *
+ * Dirty bits are level-triggered: one that is set stays until it is collected,
+ * or goes away with its SPTE.  Then the page is logged, and noted in "again": TLBs
+ * are flushed later, if at all, so that it can be written after somebody has
+ * taken it from the log.  The next collect logs it once more and flushes.
+ * The same goes for pages of shadow page tables, which nobody's dirty bits are
+ * looked at of: what became writable there is noted in "again", and a collect
+ * closes all of it, after it has taken the notes.
+ */
+
+#include <linux/kvm_dirty_tracking.h>
+#include <linux/kvm_host.h>
+
+#include "mmu.h"
+#include "mmu_internal.h"
+#include "dirty_bits.h"
+#include "spte.h"
+#include "tdp_mmu.h"
+#include "write_protect.h"
+#include "write_protect_trace.h"
+
+#define REGION_PAGES	KVM_DIRTY_REGION_PAGES
+static_assert(REGION_PAGES == KVM_PAGES_PER_HPAGE(PG_LEVEL_2M));
+
+/* One slot's part of what is collected. */
+struct collect {
+	struct kvm *kvm;
+	struct kvm_memory_slot *slot;
+	u64 tables;
+	u64 pages;
+	bool flush;
+};
+
+bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
+{
+	return kvm_ad_enabled() && (kvm ? is_tdp_mmu_enabled(kvm) :
+					  kvm_tdp_mmu_is_on());
+}
+
+static unsigned long region_of(const struct kvm_memory_slot *slot, gfn_t gfn)
+{
+	return gfn / REGION_PAGES - slot->base_gfn / REGION_PAGES;
+}
+
+static void note_region(const struct kvm_memory_slot *slot, gfn_t gfn)
+{
+	unsigned long region = region_of(slot, gfn);
+
+	/*
+	 * What was noted of a page before the look at the bit; pairs with
+	 * test_and_clear_bit() in collect_region().
+	 */
+	smp_mb();
+	if (!test_bit(region, slot->shared_bitmap->opened))
+		set_bit(region, slot->shared_bitmap->opened);
+}
+
+void __tdp_mmu_note_opened(struct kvm *kvm, struct kvm_mmu_page *table)
+{
+	struct kvm_memslots *slots =
+		__kvm_memslots(kvm, kvm_mmu_page_as_id(table));
+	struct kvm_memslot_iter iter;
+
+	kvm_for_each_memslot_in_gfn_range(&iter, slots, table->gfn,
+					  table->gfn + REGION_PAGES)
+		if (kvm_slot_dirty_track_enabled(iter.slot))
+			note_region(iter.slot, max(table->gfn,
+						   iter.slot->base_gfn));
+}
+
+void __tdp_mmu_begin_link(struct kvm *kvm, struct kvm_mmu_page *table)
+{
+	spin_lock(&sptep_to_sp(rcu_dereference(table->ptep))->wp_lock);
+	tdp_mmu_note_opened(kvm, table);
+}
+
+void __tdp_mmu_end_link(struct kvm_mmu_page *table)
+{
+	spin_unlock(&sptep_to_sp(rcu_dereference(table->ptep))->wp_lock);
+}
+
+void __kvm_log_again(const struct kvm_memory_slot *slot, gfn_t gfn)
+{
+	set_bit(gfn - slot->base_gfn, slot->shared_bitmap->again);
+	note_region(slot, gfn);
+}
+
+static void log_word(const struct kvm_memory_slot *slot, unsigned long word,
+		     unsigned long bits)
+{
+	atomic_long_or(bits, (atomic_long_t *)&slot->dirty_bitmap[word]);
+	kvm_dirty_bitmap_summarize(slot->shared_bitmap, word * BITS_PER_LONG);
+}
+
+static void log_page(const struct kvm_memory_slot *slot, gfn_t gfn)
+{
+	unsigned long rel_gfn = gfn - slot->base_gfn;
+
+	log_word(slot, rel_gfn / BITS_PER_LONG, BIT(rel_gfn % BITS_PER_LONG));
+}
+
+void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn, int level)
+{
+	gfn_t end = gfn + KVM_PAGES_PER_HPAGE(level);
+	struct kvm_memory_slot *slot;
+
+	slot = __gfn_to_memslot(__kvm_memslots(kvm, as_id), gfn);
+	if (!slot || !kvm_slot_dirty_track_enabled(slot))
+		return;
+
+	/* A huge page lies in one slot. */
+	for (; gfn < end; gfn++) {
+		log_page(slot, gfn);
+		__kvm_log_again(slot, gfn);
+	}
+}
+
+/* Returns whether it was set. */
+static bool clear_dirty(u64 *sptep)
+{
+	u64 old = READ_ONCE(*sptep);
+
+	do {
+		if (!is_shadow_present_pte(old) || !(old & shadow_dirty_mask))
+			return false;
+	} while (!try_cmpxchg64(sptep, &old, old & ~shadow_dirty_mask));
+
+	kvm_set_pfn_dirty(spte_to_pfn(old));
+	return true;
+}
+
+/* The pages of @slot in the region, from its start: [first, end). */
+static void clip_region(const struct kvm_memory_slot *slot, gfn_t gfn,
+			unsigned long *first, unsigned long *end)
+{
+	*first = max(gfn, slot->base_gfn) - slot->base_gfn;
+	*end = min(gfn + REGION_PAGES - slot->base_gfn, (gfn_t)slot->npages);
+}
+
+/* Returns how many pages were written. */
+static unsigned long collect_leaves(struct collect *c, u64 *sptes, gfn_t gfn)
+{
+	unsigned long page, end, next, bits, pages = 0;
+
+	clip_region(c->slot, gfn, &page, &end);
+	sptes += (c->slot->base_gfn + page) % SPTE_ENT_PER_PAGE;
+	for (; page < end; page = next) {
+		next = min(ALIGN_DOWN(page, BITS_PER_LONG) + BITS_PER_LONG, end);
+		for (bits = 0; page < next; page++, sptes++)
+			if (READ_ONCE(*sptes) & shadow_dirty_mask &&
+			    clear_dirty(sptes))
+				bits |= BIT(page % BITS_PER_LONG);
+		if (bits) {
+			log_word(c->slot, (next - 1) / BITS_PER_LONG, bits);
+			pages += hweight_long(bits);
+		}
+	}
+	return pages;
+}
+
+/*
+ * An entry that points to a table of leaves, under the lock of the table that it
+ * is in.  Returns whether it was open.  Where nobody wrote since the last time,
+ * it is closed.
+ */
+static bool collect_table(struct collect *c, u64 *sptep, u64 spte, gfn_t gfn)
+{
+	struct kvm_mmu_page *child = spte_to_child_sp(spte);
+	unsigned long pages = 0;
+	bool open = false;
+
+	spin_lock_nested(&child->wp_lock, SINGLE_DEPTH_NESTING);
+	spte = READ_ONCE(*sptep);
+	/* Who zaps it logs what was written. */
+	if (tdp_mmu_points_to(spte, PG_LEVEL_2M, child)) {
+		open = is_writable_pte(spte);
+		pages = collect_leaves(c, child->spt, gfn);
+		if (open && !pages)
+			tdp_mmu_close_and_forget(sptep_to_sp(sptep),
+						 spte_index(sptep));
+		c->flush |= open || pages;
+		c->pages += pages;
+		c->tables++;
+	}
+	spin_unlock(&child->wp_lock);
+	return open;
+}
+
+/*
+ * A huge page that was writable before its slot was logged.  It does not become
+ * so again; and it is not split while the lock is held.
+ */
+static bool collect_huge(struct collect *c, u64 *sptep, u64 spte, int level,
+			 gfn_t gfn)
+{
+	const u64 mask = PT_WRITABLE_MASK | shadow_dirty_mask;
+	gfn_t end = gfn + KVM_PAGES_PER_HPAGE(level);
+
+	do {
+		if (!is_shadow_present_pte(spte) || !(spte & mask))
+			return false;
+	} while (!try_cmpxchg64(sptep, &spte, spte & ~mask));
+
+	if (spte & shadow_dirty_mask) {
+		kvm_set_pfn_dirty(spte_to_pfn(spte));
+		c->pages += end - gfn;
+		for (; gfn < end; gfn++)
+			log_page(c->slot, gfn);
+	}
+	c->flush = true;
+	return is_writable_pte(spte);
+}
+
+/* The entry that maps the region, of 2 MiB or more; NULL if there is none. */
+static u64 *find_entry(struct kvm_mmu_page *sp, gfn_t gfn)
+{
+	u64 *sptep, spte;
+
+	for (;; sp = spte_to_child_sp(spte)) {
+		sptep = &sp->spt[SPTE_INDEX(gfn << PAGE_SHIFT, sp->role.level)];
+		spte = READ_ONCE(*sptep);
+		if (!is_shadow_present_pte(spte))
+			return NULL;
+		if (is_last_spte(spte, sp->role.level) ||
+		    sp->role.level == PG_LEVEL_2M)
+			return sptep;
+	}
+}
+
+/* Returns false if what was huge has become a table to go through. */
+static bool collect_entry(struct collect *c, u64 *sptep, gfn_t gfn, bool *open)
+{
+	struct kvm_mmu_page *sp = sptep_to_sp(sptep);
+	int level = sp->role.level;
+	bool done = true;
+	u64 spte;
+
+	spin_lock(&sp->wp_lock);
+	spte = READ_ONCE(*sptep);
+	if (!is_shadow_present_pte(spte))
+		*open = false;
+	else if (is_last_spte(spte, level))
+		*open = collect_huge(c, sptep, spte, level,
+				     ALIGN_DOWN(gfn, KVM_PAGES_PER_HPAGE(level)));
+	else if (level == PG_LEVEL_2M)
+		*open = collect_table(c, sptep, spte, gfn);
+	else
+		done = false;
+	spin_unlock(&sp->wp_lock);
+	return done;
+}
+
+/* Returns whether the region was open. */
+static bool collect_root(struct collect *c, struct kvm_mmu_page *root, gfn_t gfn)
+{
+	bool open;
+	u64 *sptep;
+
+	do {
+		sptep = find_entry(root, gfn);
+		if (!sptep)
+			return false;
+	} while (!collect_entry(c, sptep, gfn, &open));
+
+	return open;
+}
+
+static bool collect_roots(struct collect *c, gfn_t gfn)
+{
+	struct kvm *kvm = c->kvm;
+	struct kvm_mmu_page *root;
+	bool open = false;
+
+	read_lock(&kvm->mmu_lock);
+	rcu_read_lock();
+	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link)
+		if (kvm_mmu_page_as_id(root) == c->slot->as_id)
+			open |= collect_root(c, root, gfn);
+	rcu_read_unlock();
+	read_unlock(&kvm->mmu_lock);
+	return open;
+}
+
+/* Words may reach into the regions beside: those pages are just earlier. */
+static void collect_again(struct collect *c, gfn_t gfn)
+{
+	unsigned long *again = c->slot->shared_bitmap->again;
+	unsigned long page, end, word, bits;
+
+	clip_region(c->slot, gfn, &page, &end);
+	for (word = page / BITS_PER_LONG; word * BITS_PER_LONG < end; word++) {
+		if (!READ_ONCE(again[word]))
+			continue;
+		bits = xchg(&again[word], 0);
+		log_word(c->slot, word, bits);
+		c->pages += hweight_long(bits);
+		c->flush = true;
+	}
+}
+
+static void collect_region(struct collect *c, unsigned long region)
+{
+	gfn_t gfn = ALIGN_DOWN(c->slot->base_gfn, REGION_PAGES) +
+		    region * REGION_PAGES;
+	unsigned long *opened = c->slot->shared_bitmap->opened;
+
+	/* This bit first: see (2). */
+	if (!test_and_clear_bit(region, opened))
+		return;
+
+	collect_again(c, gfn);
+	if (collect_roots(c, gfn))
+		set_bit(region, opened);
+}
+
+static void collect_slot_range(struct collect *c, gfn_t start, gfn_t end)
+{
+	unsigned long region = region_of(c->slot, start);
+	unsigned long last = region_of(c->slot, end - 1);
+
+	for_each_set_bit_from(region, c->slot->shared_bitmap->opened, last + 1) {
+		collect_region(c, region);
+		cond_resched();
+	}
+}
+
+/*
+ * The notes of shadow pages have been taken: so what became writable before the
+ * roots are closed is logged, and what does after is noted.
+ */
+static void finish_collect(struct collect *c, gfn_t start, gfn_t end)
+{
+	struct kvm *kvm = c->kvm;
+
+	if (kvm_memslots_have_rmaps(kvm)) {
+		shadow_mmu_close_roots(kvm);
+		c->flush = true;
+	}
+	if (c->flush)
+		kvm_flush_remote_tlbs(kvm);
+
+	atomic64_add(c->tables, &kvm->stat.dirty_bits_tables);
+	atomic64_add(c->pages, &kvm->stat.dirty_bits_pages);
+	trace_kvm_collect_dirty_bits(start, end, c->tables, c->pages);
+}
+
+void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
+				     struct kvm_memory_slot *slot)
+{
+	struct collect c = { .kvm = kvm, .slot = slot };
+	gfn_t end = slot->base_gfn + slot->npages;
+
+	lockdep_assert_held(&kvm->slots_lock);
+
+	collect_slot_range(&c, slot->base_gfn, end);
+	finish_collect(&c, slot->base_gfn, end);
+}
+
+void kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
+{
+	struct collect c = { .kvm = kvm };
+	struct kvm_memslot_iter iter;
+	gfn_t slot_end;
+	int i;
+
+	lockdep_assert_held(&kvm->slots_lock);
+
+	start = ALIGN_DOWN(start, REGION_PAGES);
+	end = ALIGN(end, REGION_PAGES);
+
+	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++) {
+		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
+						  start, end) {
+			c.slot = iter.slot;
+			if (!kvm_slot_dirty_track_enabled(c.slot))
+				continue;
+			slot_end = c.slot->base_gfn + c.slot->npages;
+			collect_slot_range(&c, max(start, c.slot->base_gfn),
+					   min(end, slot_end));
+		}
+	}
+	finish_collect(&c, start, end);
+}
