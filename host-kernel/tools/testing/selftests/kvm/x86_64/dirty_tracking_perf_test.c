@@ -27,15 +27,19 @@ enum method {
 	WAY_CLEAR,		/* KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG */
 	WAY_FETCH,		/* fetch only, then write-protect all */
 	WAY_SHARED,		/* the mapped bitmap, then write-protect all */
+	WAY_BITS,		/* collect dirty bits, then the mapped bitmap */
 	NR_WAYS
 };
 
-static const char * const way_names[] = { "get", "clear", "fetch", "shared" };
+static const char * const way_names[] = {
+	"get", "clear", "fetch", "shared", "bits",
+};
 
 static const uint32_t new_caps[] = {
 	KVM_CAP_WRITE_PROTECT_ALL_MEM,
 	KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
 	KVM_CAP_DIRTY_BITMAP_FD,
+	KVM_CAP_DIRTY_BITS,	/* the last way only */
 };
 
 static uint64_t mebibytes = 3072;
@@ -72,7 +76,16 @@ static void report(const char *what, const char *way, uint64_t value,
 
 static bool has_way(enum method way)
 {
+	if (way == WAY_BITS)
+		return kvm_has_cap(KVM_CAP_DIRTY_BITS);
 	return way < WAY_FETCH || kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM);
+}
+
+static int nr_caps(enum method way)
+{
+	if (way < WAY_FETCH)
+		return 0;
+	return ARRAY_SIZE(new_caps) - (way != WAY_BITS);
 }
 
 /* Returns false if the host has not got the memory. */
@@ -89,8 +102,7 @@ static bool bench_start_vcpus(struct bench *b, enum method way,
 	if (!test_mem_map(&b->mem, src))
 		return false;
 
-	b->vm = toucher_vm(new_caps, way < WAY_FETCH ? 0 : ARRAY_SIZE(new_caps),
-			   nr_vcpus, b->vcpus);
+	b->vm = toucher_vm(new_caps, nr_caps(way), nr_vcpus, b->vcpus);
 	b->vcpu = b->vcpus[0];
 	if (way == WAY_CLEAR)
 		vm_enable_cap(b->vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
@@ -114,13 +126,13 @@ static bool bench_start(struct bench *b, enum method way,
 static void bench_log(struct bench *b)
 {
 	test_mem_set(b->vm, &b->mem, KVM_MEM_LOG_DIRTY_PAGES);
-	if (b->way == WAY_SHARED)
+	if (b->way >= WAY_SHARED)
 		shared_bitmap_map(b->vm, b->mem.slot, b->mem.npages, &b->shared);
 }
 
 static void bench_end(struct bench *b)
 {
-	if (b->way == WAY_SHARED && b->shared.bitmap)
+	if (b->shared.bitmap)
 		shared_bitmap_unmap(&b->shared);
 	kvm_vm_free(b->vm);
 	test_mem_unmap(&b->mem);
@@ -129,7 +141,10 @@ static void bench_end(struct bench *b)
 
 static void harvest(struct bench *b)
 {
-	if (b->way == WAY_SHARED)
+	if (b->way == WAY_BITS)
+		vm_collect_dirty_bits(b->vm, b->mem.gpa,
+				      b->mem.npages * PAGE_SIZE);
+	if (b->way >= WAY_SHARED)
 		shared_bitmap_harvest(&b->shared, 0, b->mem.npages, b->bitmap);
 	else if (b->way == WAY_FETCH)
 		vm_get_dirty_log_no_wp(b->vm, b->mem.slot, b->bitmap);
@@ -139,7 +154,7 @@ static void harvest(struct bench *b)
 
 static void rearm(struct bench *b)
 {
-	if (b->way >= WAY_FETCH)
+	if (b->way == WAY_FETCH || b->way == WAY_SHARED)
 		vm_write_protect_all(b->vm);
 	else if (b->way == WAY_CLEAR)
 		kvm_vm_clear_dirty_log(b->vm, b->mem.slot, b->bitmap, 0,
@@ -150,6 +165,23 @@ static void write_all(struct bench *b)
 {
 	guest_stride(b->vcpu, GUEST_WRITE, b->mem.gpa, PAGE_SIZE, b->mem.npages,
 		     ++b->stamp);
+}
+
+/* Without anything to be logged, and after all of it was quiet for a while. */
+static void write_again(struct bench *b)
+{
+	uint64_t start = now();
+
+	write_all(b);
+	report("write-again-free", way_names[b->way], now() - start, "ns");
+
+	if (b->way != WAY_BITS)
+		return;
+	harvest(b);
+	harvest(b);
+	start = now();
+	write_all(b);
+	report("write-again-woken", way_names[b->way], now() - start, "ns");
 }
 
 /* Harvest and re-arm of memory that is mapped by 4 KiB pages and all dirty. */
@@ -180,6 +212,8 @@ static void figure_rearm(void)
 		}
 		report("rearm", way_names[way], spent, "ns");
 		report("write-again", way_names[way], written, "ns");
+		write_all(&b);
+		write_again(&b);
 		bench_end(&b);
 	}
 }
@@ -243,13 +277,18 @@ static void figure_sparse(void)
 	sparse("large", most);
 }
 
-/* What is spent on so many pages that are dirty, evenly spread. */
-static uint64_t harvest_spread(struct bench *b, uint64_t count)
+/*
+ * What is spent on so many pages that are dirty, evenly spread: by who harvests
+ * them, and by the vCPU that writes to them.
+ */
+static uint64_t harvest_spread(struct bench *b, uint64_t count,
+			       uint64_t *written)
 {
-	uint64_t start, spent;
+	uint64_t start = now(), spent;
 
 	guest_stride(b->vcpu, GUEST_WRITE, b->mem.gpa,
 		     b->mem.npages / count * PAGE_SIZE, count, ++b->stamp);
+	*written = now() - start;
 	start = now();
 	harvest(b);
 	rearm(b);
@@ -264,11 +303,13 @@ static uint64_t harvest_spread(struct bench *b, uint64_t count)
 /* The second time, as the first one brings the code in. */
 static void report_spread(struct bench *b, uint64_t count)
 {
+	uint64_t written;
 	char what[64];
 
-	harvest_spread(b, count);
+	harvest_spread(b, count, &written);
 	snprintf(what, sizeof(what), "%s.%lu", way_names[b->way], count);
-	report("dirty", what, harvest_spread(b, count), "ns");
+	report("dirty", what, harvest_spread(b, count, &written), "ns");
+	report("dirty-write", what, written, "ns");
 }
 
 /* Memory that is copied once, as it has to be to be sent.  Takes no KVM. */
@@ -296,7 +337,7 @@ static void figure_copy(void)
 
 static void figure_dirty(void)
 {
-	uint64_t count, npages = mebibytes * PAGES_PER_MIB;
+	uint64_t count, npages = mebibytes * PAGES_PER_MIB, written;
 	struct bench b;
 	enum method way;
 
@@ -306,7 +347,7 @@ static void figure_dirty(void)
 		bench_start(&b, way, VM_MEM_SRC_ANONYMOUS, TEST_GPA, npages);
 		bench_log(&b);
 		/* All is mapped before anything is measured. */
-		harvest_spread(&b, npages);
+		harvest_spread(&b, npages, &written);
 		for (count = 100; count < npages; count *= 10)
 			report_spread(&b, count);
 		report_spread(&b, npages);

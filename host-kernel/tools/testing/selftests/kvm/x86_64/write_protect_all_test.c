@@ -1096,7 +1096,8 @@ static void expect_page(struct kvm_vm *vm, uint32_t slot, int page,
 		    slot);
 }
 
-static void test_smm(void)
+/* What was written again shows if dirty bits tell, and not without a re-arm. */
+static void smm_with(const uint32_t *caps, int nr_caps, bool bits)
 {
 	struct test_mem smram = {
 		.slot = (1 << 16) | 3, .gpa = SMRAM_GPA,
@@ -1113,11 +1114,7 @@ static void test_smm(void)
 	uint8_t *handler;
 	int round, a = 100, b = 200;
 
-	if (!kvm_has_cap(KVM_CAP_X86_SMM)) {
-		print_skip("no SMM");
-		return;
-	}
-	vm = toucher_vm(both_caps, 2, 2, vcpus);
+	vm = toucher_vm(caps, nr_caps, 2, vcpus);
 	TEST_ASSERT(test_mem_map(&smram, VM_MEM_SRC_ANONYMOUS), "no memory");
 	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
 	smm.slot |= 1 << 16;
@@ -1144,8 +1141,10 @@ static void test_smm(void)
 
 		guest_write(vcpus[0], mem.gpa + a * PAGE_SIZE, round);
 		smm_write(vcpus[1], handler, mem.gpa + b * PAGE_SIZE, round);
-		expect_page(vm, mem.slot, -1, mem.npages, "second write");
-		expect_page(vm, smm.slot, -1, smm.npages, "second write");
+		expect_page(vm, mem.slot, bits ? a : -1, mem.npages,
+			    "second write");
+		expect_page(vm, smm.slot, bits ? b : -1, smm.npages,
+			    "second write");
 
 		/* The same page, in both. */
 		guest_write(vcpus[0], mem.gpa + 17 * PAGE_SIZE, round);
@@ -1164,6 +1163,24 @@ static void test_smm(void)
 	kvm_vm_free(vm);
 	test_mem_unmap(&smram);
 	test_mem_unmap(&mem);
+}
+
+static void test_smm(void)
+{
+	static const uint32_t bits_caps[] = {
+		KVM_CAP_WRITE_PROTECT_ALL_MEM,
+		KVM_CAP_DIRTY_BITMAP_FD,
+		KVM_CAP_DIRTY_BITS,
+		KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
+	};
+
+	if (!kvm_has_cap(KVM_CAP_X86_SMM)) {
+		print_skip("no SMM");
+		return;
+	}
+	smm_with(both_caps, ARRAY_SIZE(both_caps), false);
+	if (kvm_has_cap(KVM_CAP_DIRTY_BITS))
+		smm_with(bits_caps, ARRAY_SIZE(bits_caps), true);
 }
 
 static void test_stats(void)

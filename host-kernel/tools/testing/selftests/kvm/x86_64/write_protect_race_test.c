@@ -57,10 +57,11 @@ enum harvest {
 	HARVEST_MANUAL = NR_HARVESTS,	/* KVM_CLEAR_DIRTY_LOG re-arms */
 	HARVEST_RING,
 	HARVEST_MIX,		/* of the first three */
+	HARVEST_BITS,		/* KVM_COLLECT_DIRTY_BITS, then as shared */
 };
 
 static const char * const harvests[] = {
-	"get", "nowp", "shared", "manual", "ring", "mix",
+	"get", "nowp", "shared", "manual", "ring", "mix", "bits",
 };
 
 enum rearm {
@@ -537,6 +538,10 @@ static void harvest(enum harvest how, uint64_t first, uint64_t end)
 		collect_rings();
 		break;
 	default:
+		if (how == HARVEST_BITS)
+			vm_collect_dirty_bits(run.vm,
+					      run.mem.gpa + first * PAGE_SIZE,
+					      (end - first) * PAGE_SIZE);
 		memset(run.bitmap, 0, bitmap_size(run.mem.npages));
 		shared_bitmap_harvest(&run.shared, first, end - first,
 				      run.bitmap);
@@ -625,7 +630,8 @@ static void one_round(void)
 	 * A harvest of the whole slot must re-arm all of it, with one ioctl or
 	 * several; one of the shared bitmap may go region by region.
 	 */
-	if (how == HARVEST_SHARED && by == REARM_RANGE) {
+	if ((how == HARVEST_SHARED && by == REARM_RANGE) ||
+	    (how == HARVEST_BITS && random_below(&run.seed, 2))) {
 		for (first = 0; first < run.mem.npages; first = end) {
 			end = min(first + PAGES_2M, run.mem.npages);
 			part_round(how, by, first, end);
@@ -687,6 +693,13 @@ static void check_progress(void)
 	}
 }
 
+static bool harvest_is_mapped(void)
+{
+	return run.harvest == HARVEST_SHARED || run.harvest == HARVEST_BITS ||
+	       (run.harvest == HARVEST_MIX &&
+		kvm_has_cap(KVM_CAP_DIRTY_BITMAP_FD));
+}
+
 static void create_vm(void)
 {
 	uint64_t base = TEST_GPA, hull;
@@ -709,13 +722,14 @@ static void create_vm(void)
 	if (run.harvest == HARVEST_RING)
 		vm_enable_dirty_ring(run.vm, RING_ENTRIES *
 				     sizeof(struct kvm_dirty_gfn));
-	if (run.rearm != REARM_NONE)
+	if (run.rearm != REARM_NONE || run.harvest == HARVEST_BITS)
 		vm_enable_cap(run.vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
 	if (run.harvest == HARVEST_NO_WP || run.harvest == HARVEST_MIX)
 		vm_enable_cap(run.vm, KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT, 0);
-	if (run.harvest == HARVEST_SHARED ||
-	    (run.harvest == HARVEST_MIX && kvm_has_cap(KVM_CAP_DIRTY_BITMAP_FD)))
+	if (harvest_is_mapped())
 		vm_enable_cap(run.vm, KVM_CAP_DIRTY_BITMAP_FD, 0);
+	if (run.harvest == HARVEST_BITS)
+		vm_enable_cap(run.vm, KVM_CAP_DIRTY_BITS, 0);
 	if (run.harvest == HARVEST_MANUAL)
 		vm_enable_cap(run.vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
 			      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
@@ -757,8 +771,7 @@ static void create_vm(void)
 static void start_log(void)
 {
 	test_mem_set(run.vm, &run.mem, KVM_MEM_LOG_DIRTY_PAGES);
-	if (run.harvest == HARVEST_SHARED ||
-	    (run.harvest == HARVEST_MIX && kvm_has_cap(KVM_CAP_DIRTY_BITMAP_FD)))
+	if (harvest_is_mapped())
 		shared_bitmap_map(run.vm, run.mem.slot, run.npages, &run.shared);
 	memset(run.bitmap, 0xff, bitmap_size(run.npages));
 	copy(0, run.npages);
@@ -933,13 +946,17 @@ int main(int argc, char *argv[])
 			help(argv[0]);
 		}
 	}
+	/* To collect is to re-arm. */
+	if (run.harvest == HARVEST_BITS)
+		run.rearm = REARM_NONE;
 	TEST_ASSERT(run.nr_vcpus > 0 && run.nr_vcpus <= GUEST_MAX_VCPUS,
 		    "the number of vCPUs must be from 1 to %d", GUEST_MAX_VCPUS);
 	TEST_ASSERT(run.npages > 1 && run.seed, "no pages, or no seed");
 	/* Harvests that do not re-arm, without another way to do it. */
 	TEST_ASSERT(run.rearm != REARM_NONE || run.harvest == HARVEST_GET ||
-		    run.harvest == HARVEST_MANUAL || run.harvest == HARVEST_RING,
-		    "-w none goes with -m get, manual or ring only");
+		    run.harvest == HARVEST_MANUAL ||
+		    run.harvest == HARVEST_RING || run.harvest == HARVEST_BITS,
+		    "-w none goes with -m get, manual, ring or bits only");
 
 	if (run.rearm != REARM_NONE)
 		TEST_REQUIRE(kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM));
@@ -949,10 +966,13 @@ int main(int argc, char *argv[])
 		TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_BITMAP_FD));
 	if (run.harvest == HARVEST_RING)
 		TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_LOG_RING));
+	if (run.harvest == HARVEST_BITS)
+		TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_BITS));
 	if (wanted("split"))
 		TEST_REQUIRE(kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT));
 	if (wanted("rearm"))
-		TEST_ASSERT(run.rearm != REARM_NONE, "-x rearm with -w none");
+		TEST_ASSERT(run.rearm != REARM_NONE || run.harvest == HARVEST_BITS,
+			    "-x rearm with -w none");
 	if (run.nested)
 		TEST_REQUIRE(kvm_cpu_has(X86_FEATURE_SVM) && kvm_is_tdp_enabled());
 	/* Harvests without an ioctl do not make CPUs empty their own buffers. */

@@ -152,6 +152,33 @@ static inline int __vm_split_huge_pages(struct kvm_vm *vm,
 	return __vm_ioctl(vm, KVM_SPLIT_HUGE_PAGES, split);
 }
 
+/* What it takes, in this order, before the first vCPU. */
+static const uint32_t dirty_bits_caps[] = {
+	KVM_CAP_WRITE_PROTECT_ALL_MEM,
+	KVM_CAP_DIRTY_BITMAP_FD,
+	KVM_CAP_DIRTY_BITS,
+};
+
+static inline int __vm_collect_dirty_bits(struct kvm_vm *vm, uint64_t gpa,
+					  uint64_t size, uint64_t flags)
+{
+	struct kvm_collect_dirty_bits range = {
+		.gpa = gpa,
+		.size = size,
+		.flags = flags,
+	};
+
+	return __vm_ioctl(vm, KVM_COLLECT_DIRTY_BITS, &range);
+}
+
+static inline void vm_collect_dirty_bits(struct kvm_vm *vm, uint64_t gpa,
+					 uint64_t size)
+{
+	int ret = __vm_collect_dirty_bits(vm, gpa, size, 0);
+
+	TEST_ASSERT(!ret, KVM_IOCTL_ERROR(KVM_COLLECT_DIRTY_BITS, ret));
+}
+
 static inline bool vm_has_stat(struct kvm_vm *vm, const char *name)
 {
 	uint64_t data = ~0ULL;

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Tests of KVM_CAP_DIRTY_BITS and KVM_COLLECT_DIRTY_BITS: exactly what was
+ * written since the last collect is in the bitmap, wherever it was written and
+ * whatever has become of its mapping; and what nobody writes to is not looked at.
+ */
+#define _GNU_SOURCE /* for program_invocation_short_name */
+#include <sys/wait.h>
+
+#include "kvm_util.h"
+#include "test_util.h"
+#include "processor.h"
+#include "dirty_tracking.h"
+
+#define LOG		KVM_MEM_LOG_DIRTY_PAGES
+#define OTHER_SLOT	2
+#define EVERYTHING	(~0ULL << PAGE_SHIFT)
+
+/* A VM with a slot that is logged, and what has been found in it. */
+struct rig {
+	struct kvm_vm *vm;
+	struct kvm_vcpu *vcpu;
+	struct test_mem mem;
+	struct shared_bitmap shared;
+	unsigned long *got;
+};
+
+static void rig_log(struct rig *rig)
+{
+	test_mem_set(rig->vm, &rig->mem, LOG);
+	shared_bitmap_map(rig->vm, rig->mem.slot, rig->mem.npages, &rig->shared);
+}
+
+/* All of it is written before it is logged. */
+static bool rig_create(struct rig *rig, enum vm_mem_backing_src_type src,
+		       uint64_t gpa, uint64_t npages, uint64_t manual)
+{
+	memset(rig, 0, sizeof(*rig));
+	rig->mem.slot = TEST_SLOT;
+	rig->mem.gpa = gpa;
+	rig->mem.npages = npages;
+	if (!test_mem_map(&rig->mem, src)) {
+		print_skip("  no %s on this host",
+			   vm_mem_backing_src_alias(src)->name);
+		return false;
+	}
+	rig->vm = toucher_vm(dirty_bits_caps, ARRAY_SIZE(dirty_bits_caps), 1,
+			     &rig->vcpu);
+	if (manual)
+		vm_enable_cap(rig->vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, manual);
+	rig->got = bitmap_zalloc(npages);
+	guest_map(rig->vm, gpa, npages * PAGE_SIZE + 4 * PG_SIZE_2M);
+	test_mem_set(rig->vm, &rig->mem, 0);
+	guest_stride(rig->vcpu, GUEST_WRITE, gpa, PAGE_SIZE, npages, 1);
+	rig_log(rig);
+	return true;
+}
+
+static void rig_free(struct rig *rig)
+{
+	shared_bitmap_unmap(&rig->shared);
+	kvm_vm_free(rig->vm);
+	test_mem_unmap(&rig->mem);
+	free(rig->got);
+}
+
+/* What is in the bitmap already; returns how many pages. */
+static uint64_t take(struct rig *rig)
+{
+	memset(rig->got, 0, bitmap_size(rig->mem.npages));
+	return shared_bitmap_harvest(&rig->shared, 0, rig->mem.npages, rig->got);
+}
+
+static uint64_t collect(struct rig *rig)
+{
+	vm_collect_dirty_bits(rig->vm, rig->mem.gpa,
+			      rig->mem.npages * PAGE_SIZE);
+	return take(rig);
+}
+
+/* What the last harvest found is pages 0, stride, ... of [first, first + n). */
+static void expect(struct rig *rig, uint64_t first, uint64_t n, uint64_t stride,
+		   const char *what)
+{
+	bool want;
+	uint64_t p;
+
+	for (p = 0; p < rig->mem.npages; p++) {
+		want = p >= first && p < first + n && (p - first) % stride == 0;
+		TEST_ASSERT(test_bit(p, rig->got) == want, "%s: page %lu is %s",
+			    what, p, want ? "lost" : "dirty for nothing");
+	}
+}
+
+static void expect_pages(uint64_t got, uint64_t want, const char *what)
+{
+	TEST_ASSERT(got == want, "%s: %lu pages instead of %lu", what, got, want);
+}
+
+static void write_pages(struct rig *rig, uint64_t first, uint64_t n,
+			uint64_t stride)
+{
+	guest_stride(rig->vcpu, GUEST_WRITE, rig->mem.gpa + first * PAGE_SIZE,
+		     stride * PAGE_SIZE, DIV_ROUND_UP(n, stride), 2);
+}
+
+static int enable(struct kvm_vm *vm, uint32_t flags, uint64_t arg)
+{
+	return __vm_enable_cap_args(vm, KVM_CAP_DIRTY_BITS, flags, arg, 0);
+}
+
+static void test_opt_in(void)
+{
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = TEST_GPA, .npages = PAGES_2M,
+	};
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm;
+
+	vm = vm_create(1);
+	TEST_ASSERT(vm_check_cap(vm, KVM_CAP_DIRTY_BITS) == 1,
+		    "KVM_CAP_DIRTY_BITS is not 1 on a VM");
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 0), EINVAL);
+
+	/* Only with the two others, in any order. */
+	TEST_ERRNO(enable(vm, 0, 0), EINVAL);
+	vm_enable_cap(vm, KVM_CAP_DIRTY_BITMAP_FD, 0);
+	TEST_ERRNO(enable(vm, 0, 0), EINVAL);
+	vm_enable_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
+	TEST_ERRNO(enable(vm, 0, 1), EINVAL);
+	TEST_ERRNO(enable(vm, 1, 0), EINVAL);
+
+	/* What is logged already has not got all that it takes. */
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	test_mem_set(vm, &mem, LOG);
+	TEST_ERRNO(enable(vm, 0, 0), EBUSY);
+	test_mem_set(vm, &mem, 0);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 0), EINVAL);
+	vm_enable_cap(vm, KVM_CAP_DIRTY_BITS, 0);
+	vm_collect_dirty_bits(vm, 0, PAGE_SIZE);
+
+	if (kvm_has_cap(KVM_CAP_DIRTY_LOG_RING))
+		TEST_ERRNO(__vm_enable_cap_args(vm, KVM_CAP_DIRTY_LOG_RING, 0,
+						65536, 0), EINVAL);
+	kvm_vm_free(vm);
+	test_mem_unmap(&mem);
+
+	/* Too late. */
+	vm = toucher_vm(dirty_bits_caps, 2, 1, &vcpu);
+	TEST_ERRNO(enable(vm, 0, 0), EBUSY);
+	kvm_vm_free(vm);
+
+	if (!kvm_has_cap(KVM_CAP_DIRTY_LOG_RING))
+		return;
+	vm = vm_create(1);
+	vm_enable_dirty_ring(vm, 65536);
+	vm_enable_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
+	vm_enable_cap(vm, KVM_CAP_DIRTY_BITMAP_FD, 0);
+	TEST_ERRNO(enable(vm, 0, 0), EINVAL);
+	kvm_vm_free(vm);
+}
+
+static void test_arguments(void)
+{
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm = toucher_vm(dirty_bits_caps,
+				       ARRAY_SIZE(dirty_bits_caps), 1, &vcpu);
+	uint64_t max = (vm->max_gfn + 1) * PAGE_SIZE;
+
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 1), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 1ULL << 63), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 1, PAGE_SIZE, 0), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE - 1, 0), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, 0, 0), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, -PAGE_SIZE, 2 * PAGE_SIZE, 0),
+		   EINVAL);
+	TEST_ERRNO(__vm_ioctl(vm, KVM_COLLECT_DIRTY_BITS,
+			      (struct kvm_collect_dirty_bits *)8), EFAULT);
+
+	/* There need not be anything, nor could there be. */
+	vm_collect_dirty_bits(vm, 0, PAGE_SIZE);
+	vm_collect_dirty_bits(vm, TEST_GPA, PG_SIZE_1G);
+	vm_collect_dirty_bits(vm, max, PG_SIZE_1G);
+	vm_collect_dirty_bits(vm, 0, EVERYTHING);
+	guest_finish(vcpu);
+	kvm_vm_free(vm);
+}
+
+/* Again and again, by all shapes that a slot can have. */
+static void harvests(enum vm_mem_backing_src_type src, uint64_t gpa,
+		     uint64_t npages, uint64_t manual)
+{
+	uint64_t round, stride;
+	struct rig rig;
+
+	if (!rig_create(&rig, src, gpa, npages, manual))
+		return;
+	/* Dirty bits of before count as well, or all is set at first. */
+	collect(&rig);
+
+	expect_pages(collect(&rig), 0, "nothing written");
+	for (round = 0; round < 12; round++) {
+		stride = 1 + round * 7 % 64;
+		write_pages(&rig, round, npages - round, stride);
+		collect(&rig);
+		expect(&rig, round, npages - round, stride, "written");
+		/* So that tables close, and are forgotten, and open again. */
+		if (round & 1)
+			expect_pages(collect(&rig), 0, "once more");
+		if (round & 2)
+			expect_pages(collect(&rig), 0, "once more still");
+		if (round & 4)
+			vm_write_protect_all(rig.vm);
+		if (round & 8)
+			vm_write_protect_range(rig.vm, gpa, npages * PAGE_SIZE);
+	}
+
+	/* The mapping goes, and with it the dirty bits. */
+	write_pages(&rig, 1, npages - 1, 5);
+	TEST_ASSERT(!mprotect(rig.mem.hva, npages * PAGE_SIZE, PROT_READ) &&
+		    !mprotect(rig.mem.hva, npages * PAGE_SIZE,
+			      PROT_READ | PROT_WRITE), "mprotect failed");
+	collect(&rig);
+	expect(&rig, 1, npages - 1, 5, "written and zapped");
+	rig_free(&rig);
+}
+
+static void test_harvest(void)
+{
+	const uint64_t all_set = KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE |
+				 KVM_DIRTY_LOG_INITIALLY_SET;
+
+	harvests(VM_MEM_SRC_ANONYMOUS, TEST_GPA, 2 * PAGES_2M, 0);
+	harvests(VM_MEM_SRC_ANONYMOUS, TEST_GPA + 3 * PAGE_SIZE,
+		 3 * PAGES_2M + 5, all_set);
+	harvests(VM_MEM_SRC_ANONYMOUS, TEST_GPA + 511 * PAGE_SIZE, 70, 0);
+	harvests(VM_MEM_SRC_SHMEM, TEST_GPA + PG_SIZE_1G - PG_SIZE_2M,
+		 2 * PAGES_2M + 1, 0);
+	harvests(VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, TEST_GPA, 4 * PAGES_2M, 0);
+	harvests(VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, TEST_GPA, 4 * PAGES_2M,
+		 all_set);
+	harvests(VM_MEM_SRC_ANONYMOUS_HUGETLB_1GB, TEST_GPA, PAGES_1G, 0);
+	harvests(VM_MEM_SRC_ANONYMOUS_HUGETLB_1GB, TEST_GPA, PAGES_1G, all_set);
+}
+
+/* Each 2 MiB costs a fault when it wakes up, and none while it is awake. */
+static void test_opened(void)
+{
+	const uint64_t n = 8;
+	uint64_t opened, tables;
+	struct rig rig;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, n * PAGES_2M, 0))
+		return;
+	collect(&rig);
+	write_pages(&rig, 0, n * PAGES_2M, 1);
+	expect_pages(collect(&rig), n * PAGES_2M, "all");
+
+	opened = vm_get_stat(rig.vm, "write_protect_opened");
+	write_pages(&rig, 0, n * PAGES_2M, 1);
+	expect_pages(collect(&rig), n * PAGES_2M, "all again");
+	ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened);
+
+	/* The first finds them quiet, the second closed: then no more. */
+	expect_pages(collect(&rig), 0, "quiet");
+	expect_pages(collect(&rig), 0, "closed");
+	tables = vm_get_stat(rig.vm, "dirty_bits_tables");
+	expect_pages(collect(&rig), 0, "forgotten");
+	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables);
+
+	write_pages(&rig, 0, 2 * PAGES_2M, 1);
+	ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened + 2);
+	expect_pages(collect(&rig), 2 * PAGES_2M, "two of them");
+	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables + 2);
+	rig_free(&rig);
+}
+
+/* Two slots in one table of leaves do not take each other's pages. */
+static void test_neighbours(void)
+{
+	struct test_mem other = {
+		.slot = OTHER_SLOT, .gpa = TEST_GPA + 100 * PAGE_SIZE,
+		.npages = 200,
+	};
+	unsigned long got[BITS_TO_LONGS(200)] = { 0 };
+	struct shared_bitmap shared;
+	struct rig rig;
+	int round;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, 100, 0))
+		return;
+	TEST_ASSERT(test_mem_map(&other, VM_MEM_SRC_ANONYMOUS), "no memory");
+	test_mem_set(rig.vm, &other, LOG);
+	shared_bitmap_map(rig.vm, other.slot, other.npages, &shared);
+	guest_stride(rig.vcpu, GUEST_WRITE, other.gpa, PAGE_SIZE, 200, 1);
+	vm_collect_dirty_bits(rig.vm, 0, EVERYTHING);
+	take(&rig);
+	shared_bitmap_harvest(&shared, 0, 200, got);
+
+	for (round = 0; round < 6; round++) {
+		write_pages(&rig, 0, 100, 3);
+		guest_stride(rig.vcpu, GUEST_WRITE, other.gpa, 7 * PAGE_SIZE, 29,
+			     round);
+		/* Of both, or of the first alone: GET is about one slot. */
+		if (round & 1)
+			vm_collect_dirty_bits(rig.vm, TEST_GPA, PAGE_SIZE);
+		else
+			kvm_vm_get_dirty_log(rig.vm, rig.mem.slot, rig.got);
+		if (round & 1)
+			take(&rig);
+		expect(&rig, 0, 100, 3, "the first slot");
+		memset(got, 0, sizeof(got));
+		if (round & 2)
+			vm_collect_dirty_bits(rig.vm, 0, EVERYTHING);
+		else
+			vm_collect_dirty_bits(rig.vm, other.gpa, PAGE_SIZE);
+		expect_pages(shared_bitmap_harvest(&shared, 0, 200, got), 29,
+			     "the other slot");
+		vm_collect_dirty_bits(rig.vm, 0, EVERYTHING);
+		vm_collect_dirty_bits(rig.vm, 0, EVERYTHING);
+	}
+	shared_bitmap_unmap(&shared);
+	rig_free(&rig);
+	test_mem_unmap(&other);
+}
+
+/* What was written to a slot is in its bitmap when the slot is gone. */
+static void test_slot_goes(void)
+{
+	uint64_t i;
+	struct rig rig;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, 2 * PAGES_2M, 0))
+		return;
+	collect(&rig);
+
+	/* To where the regions of 2 MiB are others, and back. */
+	for (i = 0; i < 4; i++) {
+		write_pages(&rig, i, 2 * PAGES_2M - i, 11);
+		rig.mem.gpa ^= i & 1 ? PG_SIZE_2M : 8 * PAGE_SIZE;
+		vm_set_user_memory_region(rig.vm, rig.mem.slot, LOG, rig.mem.gpa,
+					  rig.mem.npages * PAGE_SIZE,
+					  rig.mem.hva);
+		take(&rig);
+		expect(&rig, i, 2 * PAGES_2M - i, 11, "moved");
+		/* Once more, as nobody knows when TLBs were flushed. */
+		collect(&rig);
+		expect(&rig, i, 2 * PAGES_2M - i, 11, "moved and collected");
+		expect_pages(collect(&rig), 0, "moved long ago");
+		write_pages(&rig, 5, PAGES_2M, 3);
+		collect(&rig);
+		expect(&rig, 5, PAGES_2M, 3, "written where it is now");
+	}
+
+	write_pages(&rig, 1, 2 * PAGES_2M - 1, 13);
+	test_mem_delete(rig.vm, &rig.mem);
+	take(&rig);
+	expect(&rig, 1, 2 * PAGES_2M - 1, 13, "deleted");
+	vm_collect_dirty_bits(rig.vm, 0, EVERYTHING);
+	expect_pages(take(&rig), 0, "deleted long ago");
+
+	shared_bitmap_unmap(&rig.shared);
+	rig_log(&rig);
+	write_pages(&rig, 0, PAGES_2M, 1);
+	expect_pages(collect(&rig), PAGES_2M, "a new slot");
+	rig_free(&rig);
+}
+
+/* KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG, which collect by themselves. */
+static void test_log(void)
+{
+	struct rig rig;
+	int round;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA + 9 * PAGE_SIZE,
+			PAGES_2M + 70, 0))
+		return;
+	collect(&rig);
+	for (round = 0; round < 4; round++) {
+		write_pages(&rig, 3, PAGES_2M, 2);
+		kvm_vm_get_dirty_log(rig.vm, rig.mem.slot, rig.got);
+		expect(&rig, 3, PAGES_2M, 2, "get");
+	}
+	rig_free(&rig);
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA + 9 * PAGE_SIZE,
+			PAGES_2M + 70, KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE))
+		return;
+	collect(&rig);
+	for (round = 0; round < 4; round++) {
+		write_pages(&rig, 3, PAGES_2M, 2);
+		kvm_vm_get_dirty_log(rig.vm, rig.mem.slot, rig.got);
+		expect(&rig, 3, PAGES_2M, 2, "get");
+		/* Copied after the clear; so this need not show any more. */
+		write_pages(&rig, 3, PAGES_2M, 4);
+		kvm_vm_clear_dirty_log(rig.vm, rig.mem.slot, rig.got, 0,
+				       rig.mem.npages);
+		kvm_vm_get_dirty_log(rig.vm, rig.mem.slot, rig.got);
+		expect_pages(count_bits(rig.got, rig.mem.npages), 0, "cleared");
+	}
+	rig_free(&rig);
+}
+
+static uint64_t page_faults(struct kvm_vcpu *vcpu)
+{
+	struct kvm_stats_desc *descs, *desc;
+	int fd = vcpu_get_stats_fd(vcpu), i;
+	struct kvm_stats_header header;
+	uint64_t value = ~0ULL;
+
+	read_stats_header(fd, &header);
+	descs = read_stats_descriptors(fd, &header);
+	for (i = 0; i < header.num_desc; i++) {
+		desc = get_stats_descriptor(descs, i, &header);
+		if (!strcmp(desc->name, "pf_taken"))
+			read_stat_data(fd, &header, desc, &value, 1);
+	}
+	free(descs);
+	close(fd);
+	TEST_ASSERT(value != ~0ULL, "page faults are not counted");
+	return value;
+}
+
+/* Pages that were split ahead do not fault one by one. */
+static void test_split(void)
+{
+	struct kvm_split_huge_pages split = { .gpa = TEST_GPA };
+	const uint64_t n = 4 * PAGES_2M;
+	uint64_t taken;
+	struct rig rig;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, TEST_GPA, n, 0))
+		return;
+	collect(&rig);
+	split.size = n * PAGE_SIZE;
+	TEST_ASSERT(!__vm_split_huge_pages(rig.vm, &split) && !split.size,
+		    "pages are not split");
+	taken = page_faults(rig.vcpu);
+	write_pages(&rig, 0, n, 1);
+	taken = page_faults(rig.vcpu) - taken;
+	TEST_ASSERT(taken < 64, "%lu faults after a split", taken);
+	expect_pages(collect(&rig), n, "split");
+	write_pages(&rig, 0, n, 3);
+	collect(&rig);
+	expect(&rig, 0, n, 3, "split long ago");
+	rig_free(&rig);
+}
+
+static const struct named_test tests[] = {
+	{ "opt-in", test_opt_in },
+	{ "arguments", test_arguments },
+	{ "harvest", test_harvest },
+	{ "opened", test_opened },
+	{ "neighbours", test_neighbours },
+	{ "slot-goes", test_slot_goes },
+	{ "log", test_log },
+	{ "split", test_split },
+};
+
+int main(int argc, char *argv[])
+{
+	const char *only = named_argument(argc, argv, tests, ARRAY_SIZE(tests));
+
+	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_BITS));
+	run_tests(tests, ARRAY_SIZE(tests), only);
+	return 0;
+}
