@@ -88,7 +88,7 @@ MUTANTS = (
         "I4",
         "a huge shadow page of an old generation is split as it is",
         (SPLIT, "logged"),
-        (SHADOW,),
+        (SHADOW, "hugepages=16"),
     ),
     Mutant(
         "note-after-log",
@@ -156,12 +156,51 @@ MUTANTS = (
         (MODEL,),
         soak=True,
     ),
+    Mutant(
+        "bits-no-flush",
+        "I3",
+        "a collect returns without a TLB flush",
+        (RACE, *"-m bits".split()),
+    ),
+    Mutant(
+        "bits-forget-zap",
+        "dirty bits",
+        "a dirty bit that goes away with its page is forgotten",
+        (RACE, *"-m bits -x zap,ksm -s shmem".split()),
+    ),
+    Mutant(
+        "bits-opened-lost",
+        "dirty bits",
+        "a table that is opened is not noted",
+        (RACE, *"-m bits".split()),
+    ),
+    Mutant(
+        "bits-clear-last",
+        "dirty bits",
+        "a collect takes the note away after it has looked, not before",
+        (RACE, *"-m bits -x rearm".split()),
+        soak=True,
+    ),
+    Mutant(
+        "bits-not-again",
+        "dirty bits",
+        "pages of nested guests are logged once, like others",
+        (RACE, *"-m bits -n".split()),
+    ),
+    Mutant(
+        "bits-no-shadow",
+        "dirty bits",
+        "a collect leaves shadow pages writable",
+        (RACE, *"-m bits -n".split()),
+        soak=True,
+    ),
 )
 
 # The pauses alone, which give a mutant its chance: nothing may be lost.
 CONTROLS = (
     Mutant("pause", "nothing", "only the pauses", (RACE,)),
     Mutant("pause", "nothing", "only the pauses", (RACE,), (SHADOW,)),
+    Mutant("pause", "nothing", "only the pauses", (RACE, "-m", "bits")),
     Mutant(
         "pause",
         "nothing",
