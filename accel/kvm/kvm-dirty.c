@@ -476,7 +476,7 @@ static void set_dirty_tracking(Object *obj, const char *value, Error **errp)
     if (property_settable(s, errp) &&
         !kvmd_mechanism_parse(value, &s->dirty->config.mechanism)) {
         error_setg(errp, "'%s' is no way to track dirty pages: allowed are "
-                   "auto, log, ring, wrprot and shared", value);
+                   "auto, log, ring, wrprot, shared and dirty-bits", value);
     }
 }
 
@@ -551,8 +551,8 @@ void kvm_dirty_class_init(ObjectClass *oc)
     object_class_property_add_str(oc, "dirty-tracking",
                                   get_dirty_tracking, set_dirty_tracking);
     object_class_property_set_description(oc, "dirty-tracking",
-        "How dirty pages are tracked: auto (default), log, ring, wrprot or "
-        "shared");
+        "How dirty pages are tracked: auto (default), log, ring, wrprot, "
+        "shared or dirty-bits");
 
     object_class_property_add(oc, "dirty-ring-size", "uint32",
                               get_dirty_ring_size, set_dirty_ring_size,
@@ -579,6 +579,8 @@ QEMU_BUILD_BUG_ON((int)KVMD_LOG != DIRTY_TRACKING_MECHANISM_LOG);
 QEMU_BUILD_BUG_ON((int)KVMD_RING != DIRTY_TRACKING_MECHANISM_RING);
 QEMU_BUILD_BUG_ON((int)KVMD_WRPROT != DIRTY_TRACKING_MECHANISM_WRPROT);
 QEMU_BUILD_BUG_ON((int)KVMD_SHARED != DIRTY_TRACKING_MECHANISM_SHARED);
+QEMU_BUILD_BUG_ON((int)KVMD_DIRTY_BITS !=
+                  DIRTY_TRACKING_MECHANISM_DIRTY_BITS);
 QEMU_BUILD_BUG_ON((int)KVMD__MAX != DIRTY_TRACKING_MECHANISM__MAX);
 
 bool kvm_dirty_ring_enabled(void)

@@ -39,6 +39,7 @@ VARIANTS = {
     "ring": "hooked",
     "overflow": "hooked",
     "protect": "hooked",
+    "dirty_bits": "plain",
     "switch": "hooked",
     "random": "hooked",
     "reaper": "clocked",

@@ -48,6 +48,7 @@ RING = ("ring", "overflow", "random")
 OVERFLOW = ("overflow", "ring", "random")
 SLOT = ("slot", "overflow", "random")
 PROTECT = ("protect", "random")
+DIRTY_BITS = ("dirty_bits", "protect", "random")
 SWITCH = ("switch", "random")
 LOG = ("log", "slot", "random")
 REAPER = ("reaper",)
@@ -745,8 +746,8 @@ PROTECT_FAILS = (
         "protect: what a harvest that failed may have found is armed",
         "protect.c",
         ("protect/wrprot/harvest-fails", *PROTECT),
-        "        leave_unarmed(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));\n",
-        "",
+        "            leave_unarmed(kvmd, slot, 0, pages);\n",
+        "            (void)0;\n",
     ),
 )
 
@@ -793,19 +794,19 @@ SHARED = (
     ),
     Mutant(
         "I2",
-        "shared: a last group that is short has no bit in the summary",
+        "shared: the last word of the summary is not looked at",
         "shared.c",
         ("protect/shared/sizes", *PROTECT),
-        "(kvmd_slot_pages(kvmd, slot) +\n"
-        "                       KVM_DIRTY_SUMMARY_PAGES - 1) /",
-        "kvmd_slot_pages(kvmd, slot) /",
+        "    for (; i <= last / KVMD_WORD_PAGES; i++) {\n",
+        "    for (; i < last / KVMD_WORD_PAGES; i++) {\n",
     ),
     Mutant(
         "I2",
         "shared: what cannot be mapped is not harvested",
         "shared.c",
         ("protect/shared/no-mapping", *PROTECT),
-        "        return slot->gone ? 0 : kvmd_wrprot_harvest(kvmd, slot);\n",
+        "        return slot->gone ? 0 :\n"
+        "            kvmd_wrprot_harvest(kvmd, slot, first, pages);\n",
         "        return 0;\n",
     ),
     Mutant(
@@ -813,14 +814,121 @@ SHARED = (
         "shared: a slot that is gone is copied",
         "shared.c",
         ("protect/shared/no-mapping", *PROTECT),
-        "        return slot->gone ? 0 : kvmd_wrprot_harvest(kvmd, slot);\n",
-        "        return kvmd_wrprot_harvest(kvmd, slot);\n",
+        "        return slot->gone ? 0 :\n"
+        "            kvmd_wrprot_harvest(kvmd, slot, first, pages);\n",
+        "        return kvmd_wrprot_harvest(kvmd, slot, first, pages);\n",
     ),
     Mutant(
         "I7",
         "shared: no harvest after KVM removed the slot",
         "shared.c",
         ("protect/shared/written-while-removed", *PROTECT),
+        "    .outlives_slot = true,\n",
+        "",
+    ),
+)
+
+COLLECTED = (
+    Mutant(
+        "I2",
+        "dirty-bits: a slot is harvested before the collect",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        """\
+    int ret = collect(kvmd, slot->region.guest_phys_addr +
+                      first * kvmd->page_size, pages * kvmd->page_size);
+
+    return ret < 0 ? ret : kvmd_shared_harvest(kvmd, slot, first, pages);
+""",
+        """\
+    int ret = kvmd_shared_harvest(kvmd, slot, first, pages);
+
+    return ret < 0 ? ret : collect(kvmd, slot->region.guest_phys_addr +
+                      first * kvmd->page_size, pages * kvmd->page_size);
+""",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: all is harvested before the collect",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        """\
+    int ret = collect(kvmd, 0, ALL_MEMORY);
+
+    kvmd->stats.harvest_ns += kvmd_now() - start;
+    return kvmd_slots_foreach_logged(kvmd, ret < 0 ? dirty_bits_sync_slot :
+                                     sync_collected_slot);
+""",
+        """\
+    int ret = kvmd_slots_foreach_logged(kvmd, sync_collected_slot);
+
+    (void)start;
+    collect(kvmd, 0, ALL_MEMORY);
+    return ret;
+""",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: a sync collects nothing",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "    int ret = collect(kvmd, 0, ALL_MEMORY);\n",
+        "    int ret = 0;\n",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: a sync collects what is below 4 GiB",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "#define ALL_MEMORY (UINT64_C(1) << 52)\n",
+        "#define ALL_MEMORY (UINT64_C(1) << 32)\n",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: a range begins where its slot does",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "                      first * kvmd->page_size, pages",
+        "                      0, pages",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: a sync that could not collect goes on",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "ret < 0 ? dirty_bits_sync_slot :\n"
+        "                                     sync_collected_slot);\n",
+        "sync_collected_slot);\n    (void)ret;\n",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: a slot that could not be collected is harvested",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "    return ret < 0 ? ret : kvmd_shared_harvest(",
+        "    return kvmd_shared_harvest(",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: nobody hears of a clear that failed",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "        kvmd_publish_range(kvmd, slot, first, pages);\n",
+        "        (void)pages;\n",
+    ),
+    Mutant(
+        "I2",
+        "dirty-bits: who waits for faults may have such a guest",
+        "engine.c",
+        SWITCH,
+        "    if (kvmd->dirty_bits && !ops->sees_dirty_bits) {\n",
+        "    if (0) {\n",
+    ),
+    Mutant(
+        "I7",
+        "dirty-bits: no harvest after KVM removed the slot",
+        "dirty-bits.c",
+        ("protect/dirty-bits/written-while-removed", *PROTECT),
         "    .outlives_slot = true,\n",
         "",
     ),
@@ -948,6 +1056,77 @@ COST = (
     ),
 )
 
+JUST_IN_TIME = (
+    Mutant(
+        "cost",
+        "dirty-bits: what was written since the sync waits for the next",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    ret = 0;\n",
+    ),
+    Mutant(
+        "cost",
+        "dirty-bits: a clear does not collect",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    ret = kvmd_harvest_range(kvmd, slot, first, pages,\n"
+        "                             kvmd_shared_harvest);\n",
+    ),
+    Mutant(
+        "cost",
+        "dirty-bits: a clear does not harvest",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    ret = collect(kvmd, slot->region.guest_phys_addr +\n"
+        "                  first * kvmd->page_size, pages * kvmd->page_size);\n",
+    ),
+    Mutant(
+        "cost",
+        "dirty-bits: a clear collects all of the slot",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    ret = kvmd_harvest_range(kvmd, slot, 0,\n"
+        "                             kvmd_slot_pages(kvmd, slot), harvest);\n",
+    ),
+    Mutant(
+        "cost",
+        "dirty-bits: nobody knows that a clear publishes",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "    .clear_publishes = true,\n",
+        "",
+    ),
+    Mutant(
+        "cost",
+        "dirty-bits: a sync collects each slot by itself",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "ret < 0 ? dirty_bits_sync_slot :\n"
+        "                                     sync_collected_slot);\n",
+        "dirty_bits_sync_slot);\n    (void)ret;\n",
+    ),
+    Mutant(
+        "cost",
+        "dirty-bits: memory is collected for each address space",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        "kvmd_slot_space(slot) != 0 || ",
+        "",
+    ),
+    Mutant(
+        "cost",
+        "dirty-bits: a bitmap is copied for each chunk",
+        "dirty-bits.c",
+        DIRTY_BITS,
+        " || !slot->map.base",
+        "",
+    ),
+)
+
 PACE = (
     Mutant(
         "reaper",
@@ -1023,8 +1202,10 @@ MUTANTS = (
     + PROTECT_ORDER
     + PROTECT_FAILS
     + SHARED
+    + COLLECTED
     + SWITCHED
     + COST
+    + JUST_IN_TIME
     + PACE
     + AHEAD
 )

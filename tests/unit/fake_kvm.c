@@ -97,6 +97,7 @@ static void slot_free(FakeSlot *slot)
     if (slot) {
         bitmap_free(slot);
         g_free(slot->huge);
+        g_free(slot->dirty_bit);
         g_free(slot->writable);
         g_free(slot);
     }
@@ -236,11 +237,14 @@ static void bitmap_mark(FakeSlot *slot, uint64_t page)
     }
 }
 
-/* mark_page_dirty_in_slot() */
-static void mark_dirty(FakeVcpu *v, FakeSlot *slot, uint64_t page)
+static bool has_dirty_bits(const FakeKvm *k)
 {
-    FakeKvm *k = v->kvm;
+    return k->patched & FAKE_CAN_COLLECT;
+}
 
+/* mark_page_dirty_in_slot(): @v is NULL if it is none that has written it. */
+static void mark_dirty(FakeKvm *k, FakeVcpu *v, FakeSlot *slot, uint64_t page)
+{
     if (!slot_logs(slot)) {
         return;
     }
@@ -264,13 +268,48 @@ void fake_write_begin(FakeVcpu *v, uint32_t slot_id, uint64_t page,
     v->write.stamp = stamp;
 }
 
+/* Where the region of @page ends, or the slot. */
+static uint64_t region_end(const FakeSlot *slot, uint64_t page)
+{
+    uint64_t size = sysconf(_SC_PAGESIZE);
+    uint64_t gpa = slot->region.guest_phys_addr + page * size;
+    uint64_t left = (FAKE_REGION - gpa % FAKE_REGION) / size;
+
+    return MIN(page + left, slot->pages);
+}
+
+/* The pages of the region that @page is in. */
+static void region_set_writable(FakeSlot *slot, uint64_t page, bool writable)
+{
+    uint64_t end = region_end(slot, page);
+
+    while (page && region_end(slot, page - 1) == end) {
+        page--;
+    }
+    for (; page < end; page++) {
+        slot->writable[page] = writable;
+    }
+}
+
 static void store(FakeVcpu *v, FakeSlot *slot)
 {
     uint64_t *memory = (uint64_t *)(uintptr_t)slot->region.userspace_addr;
 
+    slot->dirty_bit[v->write.page] = true;
     __atomic_store_n(&memory[v->write.page], v->write.stamp,
                      __ATOMIC_RELAXED);
     v->write.active = false;
+}
+
+/* Make the page writable, or with dirty bits its region, and log it if so. */
+static void open_page(FakeVcpu *v, FakeSlot *slot, uint64_t page)
+{
+    if (has_dirty_bits(v->kvm)) {
+        region_set_writable(slot, page, true);
+    } else {
+        slot->writable[page] = true;
+        mark_dirty(v->kvm, v, slot, page);
+    }
 }
 
 static void unit_split(FakeKvm *k, FakeSlot *slot, uint64_t unit)
@@ -294,11 +333,10 @@ bool fake_write_step(FakeVcpu *v)
     } else if (slot->writable[v->write.page]) {
         store(v, slot);
     } else {
-        slot->writable[v->write.page] = true;
         if (slot_logs(slot)) {
             unit_split(k, slot, v->write.page / FAKE_HUGE);
         }
-        mark_dirty(v, slot, v->write.page);
+        open_page(v, slot, v->write.page);
     }
     g_mutex_unlock(&k->mmu_lock);
     return !v->write.active;
@@ -485,6 +523,48 @@ static void bitmap_new(FakeKvm *k, FakeSlot *slot)
     slot->summary = slot->dirty + slot->bitmap_size / sizeof(uint64_t);
 }
 
+/* Returns: whether any of [@page, @end) was dirty. */
+static bool collect_pages(FakeKvm *k, FakeSlot *slot, uint64_t page,
+                          uint64_t end)
+{
+    bool found = false;
+
+    for (; page < end; page++) {
+        if (slot->dirty_bit[page]) {
+            slot->dirty_bit[page] = false;
+            mark_dirty(k, NULL, slot, page);
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Those of its regions that are in [@gpa, @gpa + @size); idle ones close. */
+static void collect_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
+                         uint64_t size)
+{
+    uint64_t page_size = sysconf(_SC_PAGESIZE);
+    uint64_t end;
+
+    for (uint64_t page = 0; page < slot->pages; page = end) {
+        end = region_end(slot, page);
+        if (slot->region.guest_phys_addr + page * page_size - gpa < size &&
+            !collect_pages(k, slot, page, end)) {
+            region_set_writable(slot, page, false);
+        }
+    }
+}
+
+/* kvm_arch_sync_dirty_log(): so that the log has what it is asked for. */
+static void collect_slot(FakeKvm *k, FakeSlot *slot)
+{
+    if (has_dirty_bits(k)) {
+        g_mutex_lock(&k->mmu_lock);
+        collect_part(k, slot, 0, UINT64_MAX);
+        g_mutex_unlock(&k->mmu_lock);
+    }
+}
+
 static void log_start(FakeKvm *k, FakeSlot *slot)
 {
     if (!k->ring_size) {
@@ -507,6 +587,7 @@ static FakeSlot *slot_new(FakeKvm *k,
     slot->region = *region;
     slot->pages = region->memory_size / sysconf(_SC_PAGESIZE);
     slot->writable = g_new0(bool, slot->pages);
+    slot->dirty_bit = g_new0(bool, slot->pages);
     slot->huge = g_new0(bool, slot->pages / FAKE_HUGE + 1);
     slot->fd = -1;
     if (slot_logs(slot)) {
@@ -555,6 +636,9 @@ static int region_apply(FakeKvm *k,
     if (!*at_id) {
         return -EINVAL;
     }
+    if (has_dirty_bits(k) && slot_logs(*at_id)) {
+        collect_part(k, *at_id, 0, UINT64_MAX);
+    }
     slot_free(*at_id);
     *at_id = NULL;
     return 0;
@@ -601,6 +685,7 @@ static int get_log(FakeKvm *k, const struct kvm_dirty_log *log)
     if (!slot || !slot->dirty) {
         return -ENOENT;
     }
+    collect_slot(k, slot);
     for (size_t i = 0; i < slot_words(slot); i++) {
         g_mutex_lock(&k->mmu_lock);
         if (fetch) {
@@ -636,6 +721,7 @@ static int clear_log(FakeKvm *k, const struct kvm_clear_dirty_log *log)
         (log->num_pages < slot->pages - first && log->num_pages % BITS)) {
         return -EINVAL;
     }
+    collect_slot(k, slot);
     g_mutex_lock(&k->mmu_lock);
     for (size_t i = 0; i * BITS < log->num_pages; i++) {
         uint64_t mask = words[i] & slot->dirty[first / BITS + i];
@@ -680,19 +766,49 @@ static int protect_range(FakeKvm *k, uint64_t gpa, uint64_t size)
     return 0;
 }
 
-/* KVM widens the range to whole regions. */
-static int protect_regions(FakeKvm *k,
-                           const struct kvm_write_protect_range *range)
+/* Returns: false if KVM refuses it; else it is widened to whole regions. */
+static bool widen(__u64 *gpa, __u64 *size)
 {
-    uint64_t start = range->gpa / FAKE_REGION * FAKE_REGION;
-    uint64_t end = (range->gpa + range->size + FAKE_REGION - 1) /
-        FAKE_REGION * FAKE_REGION;
+    uint64_t start = *gpa / FAKE_REGION * FAKE_REGION;
+    uint64_t end = (*gpa + *size + FAKE_REGION - 1) / FAKE_REGION * FAKE_REGION;
 
-    if (!range->size || range->gpa % sysconf(_SC_PAGESIZE) ||
-        range->size % sysconf(_SC_PAGESIZE) || range->flags) {
+    if (!*size || (*gpa | *size) % sysconf(_SC_PAGESIZE) ||
+        *gpa + *size < *gpa) {
+        return false;
+    }
+    *gpa = start;
+    *size = end - start;
+    return true;
+}
+
+static int protect_regions(FakeKvm *k, struct kvm_write_protect_range range)
+{
+    if (range.flags || !widen(&range.gpa, &range.size)) {
         return -EINVAL;
     }
-    return protect_range(k, start, end - start);
+    return protect_range(k, range.gpa, range.size);
+}
+
+static int collect(FakeKvm *k, struct kvm_collect_dirty_bits range)
+{
+    if (!has_dirty_bits(k) || range.flags ||
+        !widen(&range.gpa, &range.size)) {
+        return -EINVAL;
+    }
+    at(k, FAKE_COLLECT_BEGIN, NULL);
+    g_mutex_lock(&k->mmu_lock);
+    for (int as = 0; as < FAKE_SPACES; as++) {
+        for (int id = 0; id < FAKE_SLOTS; id++) {
+            FakeSlot *slot = k->slots[as][id];
+
+            if (slot && slot_logs(slot)) {
+                collect_part(k, slot, range.gpa, range.size);
+            }
+        }
+    }
+    g_mutex_unlock(&k->mmu_lock);
+    at(k, FAKE_COLLECT_END, NULL);
+    return 0;
 }
 
 static int bitmap_fd(FakeKvm *k, struct kvm_dirty_bitmap_fd *args)
@@ -780,15 +896,46 @@ static int patched_bit(uint32_t capability)
         return FAKE_CAN_MAP;
     case KVM_CAP_EAGER_PAGE_SPLIT:
         return FAKE_CAN_SPLIT;
+    case KVM_CAP_DIRTY_BITS:
+        return FAKE_CAN_COLLECT;
     default:
         return 0;
     }
+}
+
+static bool any_slot_logs(const FakeKvm *k)
+{
+    for (int as = 0; as < FAKE_SPACES; as++) {
+        for (int id = 0; id < FAKE_SLOTS; id++) {
+            if (k->slots[as][id] && slot_logs(k->slots[as][id])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static int enable_dirty_bits(FakeKvm *k)
+{
+    const int needed = FAKE_CAN_PROTECT | FAKE_CAN_MAP;
+
+    if (k->vcpus->len || any_slot_logs(k)) {
+        return -EBUSY;
+    }
+    if (k->ring_size || needed & ~k->patched) {
+        return -EINVAL;
+    }
+    k->patched |= FAKE_CAN_COLLECT;
+    return 0;
 }
 
 static int enable_patched(FakeKvm *k, int bit)
 {
     if (!(k->config.patched & bit) || (k->config.patched_refused & bit)) {
         return -EINVAL;
+    }
+    if (bit == FAKE_CAN_COLLECT) {
+        return enable_dirty_bits(k);
     }
     if (bit == FAKE_CAN_PROTECT && k->vcpus->len) {
         return -EBUSY;
@@ -878,7 +1025,6 @@ static int injected(FakeKvm *k, unsigned long request)
 
 static int dispatch(FakeKvm *k, unsigned long request, void *arg)
 {
-    const struct kvm_write_protect_range *range = arg;
     int ret;
 
     switch (request) {
@@ -887,7 +1033,10 @@ static int dispatch(FakeKvm *k, unsigned long request, void *arg)
         return protect_range(k, 0, UINT64_MAX);
     case KVM_WRITE_PROTECT_RANGE:
         k->range_protects++;
-        return protect_regions(k, range);
+        return protect_regions(k, *(struct kvm_write_protect_range *)arg);
+    case KVM_COLLECT_DIRTY_BITS:
+        k->collects++;
+        return collect(k, *(struct kvm_collect_dirty_bits *)arg);
     case KVM_GET_DIRTY_BITMAP_FD:
         return bitmap_fd(k, arg);
     case KVM_SPLIT_HUGE_PAGES:
@@ -970,12 +1119,14 @@ static bool slot_is_logged(FakeKvm *k, uint32_t slot_id)
     return logged;
 }
 
+/* A page of a VM with dirty bits tells of itself. */
 bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page)
 {
     FakeSlot *slot;
     bool in_log;
 
-    if (!slot_is_logged(k, slot_id) || !fake_page_writable(k, slot_id, page)) {
+    if (has_dirty_bits(k) || !slot_is_logged(k, slot_id) ||
+        !fake_page_writable(k, slot_id, page)) {
         return true;
     }
     for (guint i = 0; i < k->vcpus->len && k->ring_size; i++) {

@@ -10,6 +10,11 @@
  * stores to a page only while it is writable, so that a page that was not
  * re-armed changes without anybody knowing, as in a real guest.
  *
+ * A store also sets the page's dirty bit.  In a VM with KVM_CAP_DIRTY_BITS
+ * that is all there is: a write to a region that is closed opens it and logs
+ * nothing, and only a collect moves dirty bits to the bitmap, and closes idle
+ * regions.
+ *
  * Guest memory is one uint64_t (a stamp) per page, which lies at the
  * userspace_addr of the slot.
  *
@@ -46,6 +51,8 @@ typedef enum FakePoint {
     FAKE_PROTECT_BEGIN,         /* KVM_WRITE_PROTECT_ALL_MEM, _RANGE */
     FAKE_PROTECT_END,
     FAKE_SPLIT_BEGIN,           /* KVM_SPLIT_HUGE_PAGES */
+    FAKE_COLLECT_BEGIN,         /* KVM_COLLECT_DIRTY_BITS */
+    FAKE_COLLECT_END,
 } FakePoint;
 
 /* What a patched KVM can do besides. */
@@ -54,9 +61,12 @@ typedef enum FakePatched {
     FAKE_CAN_FETCH = 2,         /* KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT */
     FAKE_CAN_MAP = 4,           /* KVM_CAP_DIRTY_BITMAP_FD */
     FAKE_CAN_SPLIT = 8,         /* KVM_CAP_EAGER_PAGE_SPLIT */
+    FAKE_CAN_COLLECT = 16,      /* KVM_CAP_DIRTY_BITS */
 } FakePatched;
 
-#define FAKE_PATCHED \
+/* All of them; and what there is where the MMU or the CPU has no dirty bits. */
+#define FAKE_PATCHED (FAKE_WITHOUT_DIRTY_BITS | FAKE_CAN_COLLECT)
+#define FAKE_WITHOUT_DIRTY_BITS \
     (FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP | FAKE_CAN_SPLIT)
 
 /* Pages of a huge page of 2 MiB. */
@@ -86,6 +96,7 @@ typedef struct FakeSlot {
     struct kvm_userspace_memory_region region;
     uint64_t pages;
     bool *writable;
+    bool *dirty_bit;            /* the CPU's */
     bool *huge;                 /* per FAKE_HUGE pages: mapped by a huge page */
     uint64_t *dirty;            /* the bitmap; NULL if there is none */
     uint64_t *summary;          /* and its summary, if it can be mapped */
@@ -158,7 +169,7 @@ struct FakeKvm {
 
     /* How often each was called, under slots_lock. */
     unsigned resets, region_sets, gets, clears;
-    unsigned protects, range_protects, maps, splits;
+    unsigned protects, range_protects, maps, splits, collects;
     unsigned ioctls;            /* all of them */
     uint64_t rearmed;           /* pages, by resets */
 };

@@ -377,7 +377,10 @@ void rig_write_range(RigVcpu *v, uint32_t slot_id, uint64_t first,
     }
 }
 
-/* What another thread harvests after the re-arm is for the next. */
+/*
+ * What another thread harvests after the re-arm is for the next; what the
+ * re-arm itself publishes is not.
+ */
 static void clear_chunk(Rig *r, RigBlock *b, uint64_t first, uint64_t pages)
 {
     g_autofree bool *taken = g_new(bool, pages);
@@ -387,6 +390,9 @@ static void clear_chunk(Rig *r, RigBlock *b, uint64_t first, uint64_t pages)
         taken[i] = take_pending(b, first + i);
     }
     ret = kvmd_slot_clear(r->kvmd, b->slot_id, first, pages);
+    for (uint64_t i = 0; i < pages && kvmd_clear_publishes(r->kvmd); i++) {
+        taken[i] |= take_pending(b, first + i);
+    }
     for (uint64_t i = 0; i < pages; i++) {
         if (taken[i] && ret == 0) {
             copy_armed(r, b, first + i);

@@ -124,6 +124,8 @@ static void test_size_with_patched(void)
             "dirty-ring-size=4096", "dirty-tracking=wrprot");
     refused(&patched, KVMD_SHARED, 4096, KVMD_ERROR_CONFIG,
             "dirty-ring-size=4096", "dirty-tracking=shared");
+    refused(&patched, KVMD_DIRTY_BITS, 4096, KVMD_ERROR_CONFIG,
+            "dirty-ring-size=4096", "dirty-tracking=dirty-bits");
     chosen(&patched, KVMD_AUTO, 4096, KVMD_RING, 4096,
            "dirty-ring-size=4096");
 }
@@ -134,11 +136,12 @@ static void test_check_without_a_host(void)
     static const KvmDirtyConfig good[] = {
         { KVMD_AUTO, 0 }, { KVMD_AUTO, 1024 }, { KVMD_LOG, 0 },
         { KVMD_RING, 0 }, { KVMD_RING, 1 }, { KVMD_RING, 65536 },
-        { KVMD_WRPROT, 0 }, { KVMD_SHARED, 0 },
+        { KVMD_WRPROT, 0 }, { KVMD_SHARED, 0 }, { KVMD_DIRTY_BITS, 0 },
     };
     static const KvmDirtyConfig bad[] = {
         { KVMD_AUTO, 3 }, { KVMD_LOG, 1024 }, { KVMD_RING, 1025 },
         { KVMD_WRPROT, 1024 }, { KVMD_SHARED, 1024 },
+        { KVMD_DIRTY_BITS, 1024 },
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(good); i++) {
@@ -194,18 +197,23 @@ static void test_choice(void)
     chosen(&host_pml, KVMD_RING, 1024, KVMD_RING, 1024, "ring");
 }
 
-/* Hosts that have, or refuse, any of what "wrprot" and "shared" need */
+/* Hosts that have, or refuse, any of what a patched one has */
 
+/* In the order of FakePatched. */
 static const char *const caps[] = {
     "KVM_CAP_WRITE_PROTECT_ALL_MEM",
     "KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT",
     "KVM_CAP_DIRTY_BITMAP_FD",
+    "KVM_CAP_EAGER_PAGE_SPLIT",
+    "KVM_CAP_DIRTY_BITS",
 };
 
-/* In the order of caps[], those that each needs. */
+/* Those that each needs. */
 static const int needs[KVMD__MAX] = {
     [KVMD_WRPROT] = FAKE_CAN_PROTECT | FAKE_CAN_FETCH,
     [KVMD_SHARED] = FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP,
+    [KVMD_DIRTY_BITS] = FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP |
+        FAKE_CAN_COLLECT,
 };
 
 /* The first that @mechanism needs and a host with @has lacks; or NULL. */
@@ -237,7 +245,8 @@ static void passed_over(const KvmDirty *kvmd, KvmDirtyMechanism mechanism,
 
 static KvmDirtyMechanism best_with(int has)
 {
-    return !missing(KVMD_SHARED, has) ? KVMD_SHARED :
+    return !missing(KVMD_DIRTY_BITS, has) ? KVMD_DIRTY_BITS :
+        !missing(KVMD_SHARED, has) ? KVMD_SHARED :
         !missing(KVMD_WRPROT, has) ? KVMD_WRPROT : KVMD_LOG;
 }
 
@@ -250,6 +259,7 @@ static void auto_with(const FakeConfig *config)
     g_assert_nonnull(kvmd);
     g_assert_cmpint(kvmd_mechanism(kvmd), ==, best_with(has));
     g_assert_nonnull(strstr(kvmd_reason(kvmd), "dirty-tracking=auto"));
+    passed_over(kvmd, KVMD_DIRTY_BITS, config);
     passed_over(kvmd, KVMD_SHARED, config);
     passed_over(kvmd, KVMD_WRPROT, config);
     g_assert_null(kvmd_passed_over(kvmd, KVMD_AUTO));
@@ -284,7 +294,27 @@ static void test_capabilities(void)
             auto_with(&config);
             named_with(&config, KVMD_WRPROT, "dirty-tracking=wrprot");
             named_with(&config, KVMD_SHARED, "dirty-tracking=shared");
+            named_with(&config, KVMD_DIRTY_BITS, "dirty-tracking=dirty-bits");
         }
+    }
+}
+
+/* The capability that changes what others see is for who asked for it. */
+static void test_dirty_bits_unasked(void)
+{
+    static const FakeConfig patched = {
+        FAKE_LINUX_6_1, .patched = FAKE_PATCHED
+    };
+
+    for (int m = KVMD_AUTO; m < KVMD__MAX; m++) {
+        bool wanted = m == KVMD_AUTO || m == KVMD_DIRTY_BITS;
+        FakeKvm *fake;
+        KvmDirty *kvmd = try_new(&patched, &fake, m, 0, NULL);
+
+        g_assert_cmpint(!!(fake->patched & FAKE_CAN_COLLECT), ==, wanted);
+        g_assert_cmpint(kvmd_clear_publishes(kvmd), ==, wanted);
+        kvmd_free(kvmd);
+        fake_free(fake);
     }
 }
 
@@ -385,6 +415,7 @@ int main(int argc, char **argv)
     g_test_add_func("/config/host-without-rings", test_host_without_rings);
     g_test_add_func("/config/choice", test_choice);
     g_test_add_func("/config/capabilities", test_capabilities);
+    g_test_add_func("/config/dirty-bits-unasked", test_dirty_bits_unasked);
     g_test_add_func("/config/nothing-passed-over", test_nothing_passed_over);
     g_test_add_func("/config/manual-protect", test_manual_protect);
     g_test_add_func("/config/names", test_names);

@@ -3,7 +3,8 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Each test but one is run with both, on a KVM that offers both.
+ * Each test but one is run with both, on a KVM that offers both; and with
+ * "dirty-bits", unless it is about re-arming, which that has no need to.
  */
 
 #include "race.h"
@@ -50,6 +51,11 @@ static void two_slots_free(Rig *r)
 static RigBlock *block(Rig *r, uint32_t slot_id)
 {
     return r->at[slot_id >> 16][slot_id & 0xffff];
+}
+
+static bool maps(Mechanism m)
+{
+    return m != KVMD_WRPROT;
 }
 
 static bool writable(Rig *r, uint32_t slot_id, uint64_t page)
@@ -290,16 +296,15 @@ static void test_looks(Mechanism m)
     RigVcpu *v = rig_vcpu(r, 0);
 
     rig_add(r, 0, MILLION, true);
-    g_assert_cmpuint(looks_of_sync(r), ==, m == KVMD_SHARED ? SUMMARY : 0);
+    g_assert_cmpuint(looks_of_sync(r), ==, maps(m) ? SUMMARY : 0);
     for (unsigned groups = 1; groups < MILLION / GROUP; groups *= 7) {
         for (unsigned i = 0; i < groups; i++) {
             rig_write_range(v, 0, i * GROUP + i % GROUP, 1 + i % 3);
         }
-        g_assert_cmpuint(looks_of_sync(r), ==, m == KVMD_SHARED ?
+        g_assert_cmpuint(looks_of_sync(r), ==, maps(m) ?
                          SUMMARY + WORDS * groups : 0);
         rig_check(r);
-        g_assert_cmpuint(looks_of_sync(r), ==,
-                         m == KVMD_SHARED ? SUMMARY : 0);
+        g_assert_cmpuint(looks_of_sync(r), ==, maps(m) ? SUMMARY : 0);
     }
     rig_vcpu_free(v);
     rig_free(r);
@@ -324,7 +329,7 @@ static void test_publications(Mechanism m)
     g_assert_cmpuint(publications, ==, 0);
     write_some(r);
     settle(r);
-    g_assert_cmpuint(publications, ==, m == KVMD_SHARED ? 3 : 2);
+    g_assert_cmpuint(publications, ==, maps(m) ? 3 : 2);
     two_slots_free(r);
 }
 
@@ -345,7 +350,7 @@ static void test_counts(Mechanism m)
     g_assert_cmpuint(stats.pages, ==, 84);
     g_assert_cmpuint(stats.harvests, ==, 4);
     g_assert_cmpuint(stats.harvest_ns, >, 0);
-    g_assert_cmpuint(stats.rearm_ns, >, 0);
+    g_assert_cmpint(stats.rearm_ns > 0, ==, m != KVMD_DIRTY_BITS);
     g_assert_cmpuint(stats.publish_ns, >, 0);
     g_assert_cmpuint(stats.overflows, ==, 0);
     g_assert_cmpuint(r->kicks, ==, 0);
@@ -588,7 +593,7 @@ static void test_harvest_fails(Mechanism m)
         g_assert_true(published_whole(r, OTHER));
         g_assert_cmpint(published_whole(r, 0), ==, m == KVMD_WRPROT);
         rig_check(r);
-        g_assert_false(writable(r, OTHER, 60));
+        g_assert_cmpint(writable(r, OTHER, 60), ==, m == KVMD_DIRTY_BITS);
         fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, 0);
         g_assert_cmpint(rig_sync(r), ==, 0);
         rig_check(r);
@@ -607,6 +612,7 @@ static void test_eintr(Mechanism m)
     write_some(r);
     fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, EINTR, 2);
     fake_fail(r->fake, KVM_GET_DIRTY_LOG, EINTR, 2);
+    fake_fail(r->fake, KVM_COLLECT_DIRTY_BITS, EINTR, 2);
     rig_slot_sync(r, 0);
     settle(r);
     g_assert_cmpuint(r->warnings->len, ==, 0);
@@ -662,9 +668,9 @@ static void test_remove_fails(Mechanism m)
     two_slots_free(r);
 }
 
-static bool remove_once(unsigned n)
+static bool remove_once(Mechanism m, unsigned n)
 {
-    Rig *r = two_slots(KVMD_SHARED);
+    Rig *r = two_slots(m);
     bool raced;
 
     write_some(r);
@@ -687,11 +693,11 @@ static bool remove_once(unsigned n)
  * found, and what has the id next inherits none of it.  Not so with "wrprot",
  * which has it in a bitmap that goes with the slot.
  */
-static void test_written_while_removed(void)
+static void test_written_while_removed(Mechanism m)
 {
     unsigned n = 1;
 
-    while (remove_once(n)) {
+    while (remove_once(m, n)) {
         n++;
     }
     g_assert_cmpuint(n, >, 10);
@@ -722,9 +728,13 @@ static void test_written_while_added(Mechanism m)
     g_assert_cmpuint(n, ==, 3);
 }
 
-/* Logging goes on and off; what an earlier log knew is not this one's. */
+/*
+ * Logging goes on and off; what an earlier log knew is not this one's.  The
+ * CPU's dirty bits stay.
+ */
 static void test_logged_again(Mechanism m)
 {
+    unsigned stale = m == KVMD_DIRTY_BITS ? 70 : 0;
     Rig *r = two_slots(m);
 
     for (int i = 0; i < 5; i++) {
@@ -739,7 +749,7 @@ static void test_logged_again(Mechanism m)
         rig_log(r, 0, true);
         rig_write(the_vcpu, 0, 600);
         settle(r);
-        g_assert_cmpuint(rig_published(block(r, 0)), ==, 1);
+        g_assert_cmpuint(rig_published(block(r, 0)), ==, stale + 1);
     }
     two_slots_free(r);
 }
@@ -754,14 +764,14 @@ static void cannot_map(Rig *r, Mechanism m)
     rig_harvest(r);
     write_some(r);
     settle(r);
-    g_assert_cmpint(rig_warned(r, "cannot be mapped"), ==, m == KVMD_SHARED);
-    g_assert_cmpint(rig_warned(r, "0x10003"), ==, m == KVMD_SHARED);
-    g_assert_cmpuint(r->warnings->len, ==, m == KVMD_SHARED);
+    g_assert_cmpint(rig_warned(r, "cannot be mapped"), ==, maps(m));
+    g_assert_cmpint(rig_warned(r, "0x10003"), ==, maps(m));
+    g_assert_cmpuint(r->warnings->len, ==, maps(m));
     g_assert_cmpuint(r->fake->gets, >, 0);
     write_some(r);
     rig_remove(r, OTHER);
     rig_remove(r, 0);
-    g_assert_cmpuint(r->warnings->len, ==, m == KVMD_SHARED);
+    g_assert_cmpuint(r->warnings->len, ==, maps(m));
     two_slots_free(r);
 }
 
@@ -835,32 +845,33 @@ static void test_nothing_left_open(Mechanism m)
 static const struct {
     const char *name;
     void (*run)(Mechanism m);
+    bool rearms;                /* it is about how regions are re-armed */
 } tests[] = {
-    { "written-meanwhile", test_written_meanwhile },
-    { "idle", test_idle },
-    { "rearms", test_rearms },
-    { "neighbours", test_neighbours },
-    { "written-before-rearm", test_written_before_rearm },
-    { "unaligned", test_unaligned },
-    { "clear-beyond", test_clear_beyond },
-    { "looks", test_looks },
-    { "publications", test_publications },
-    { "counts", test_counts },
-    { "sizes", test_sizes },
-    { "slot-sync", test_slot_sync },
-    { "slot-sync-of-none", test_slot_sync_of_none },
-    { "three-readers", test_three_readers },
-    { "rearm-fails", test_rearm_fails },
-    { "harvest-fails", test_harvest_fails },
-    { "eintr", test_eintr },
-    { "remove", test_remove },
-    { "harvest-then-remove", test_harvest_then_remove },
-    { "remove-fails", test_remove_fails },
-    { "written-while-added", test_written_while_added },
-    { "logged-again", test_logged_again },
-    { "no-bitmap-fd", test_no_bitmap_fd },
-    { "no-mapping", test_no_mapping },
-    { "nothing-left-open", test_nothing_left_open },
+    { "written-meanwhile", test_written_meanwhile, false },
+    { "idle", test_idle, true },
+    { "rearms", test_rearms, true },
+    { "neighbours", test_neighbours, true },
+    { "written-before-rearm", test_written_before_rearm, true },
+    { "unaligned", test_unaligned, false },
+    { "clear-beyond", test_clear_beyond, false },
+    { "looks", test_looks, false },
+    { "publications", test_publications, false },
+    { "counts", test_counts, false },
+    { "sizes", test_sizes, false },
+    { "slot-sync", test_slot_sync, true },
+    { "slot-sync-of-none", test_slot_sync_of_none, false },
+    { "three-readers", test_three_readers, false },
+    { "rearm-fails", test_rearm_fails, true },
+    { "harvest-fails", test_harvest_fails, false },
+    { "eintr", test_eintr, false },
+    { "remove", test_remove, false },
+    { "harvest-then-remove", test_harvest_then_remove, false },
+    { "remove-fails", test_remove_fails, false },
+    { "written-while-added", test_written_while_added, false },
+    { "logged-again", test_logged_again, false },
+    { "no-bitmap-fd", test_no_bitmap_fd, false },
+    { "no-mapping", test_no_mapping, false },
+    { "nothing-left-open", test_nothing_left_open, false },
 };
 
 static void test_wrprot(gconstpointer number)
@@ -871,6 +882,16 @@ static void test_wrprot(gconstpointer number)
 static void test_shared(gconstpointer number)
 {
     tests[GPOINTER_TO_UINT(number)].run(KVMD_SHARED);
+}
+
+static void test_dirty_bits(gconstpointer number)
+{
+    tests[GPOINTER_TO_UINT(number)].run(KVMD_DIRTY_BITS);
+}
+
+static void test_mapped_while_removed(gconstpointer m)
+{
+    test_written_while_removed(GPOINTER_TO_UINT(m));
 }
 
 static void add(const char *mechanism, guint number, GTestDataFunc func)
@@ -887,8 +908,15 @@ int main(int argc, char **argv)
     for (guint i = 0; i < G_N_ELEMENTS(tests); i++) {
         add("wrprot", i, test_wrprot);
         add("shared", i, test_shared);
+        if (!tests[i].rearms) {
+            add("dirty-bits", i, test_dirty_bits);
+        }
     }
-    g_test_add_func("/protect/shared/written-while-removed",
-                    test_written_while_removed);
+    g_test_add_data_func("/protect/shared/written-while-removed",
+                         GUINT_TO_POINTER(KVMD_SHARED),
+                         test_mapped_while_removed);
+    g_test_add_data_func("/protect/dirty-bits/written-while-removed",
+                         GUINT_TO_POINTER(KVMD_DIRTY_BITS),
+                         test_mapped_while_removed);
     return g_test_run();
 }

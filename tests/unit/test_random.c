@@ -174,8 +174,13 @@ static void step_switch(void)
     static const KvmDirtyMechanism to[] = {
         KVMD_AUTO, KVMD_LOG, KVMD_WRPROT, KVMD_SHARED,
     };
+    static const KvmDirtyMechanism dirty_bits_to[] = {
+        KVMD_AUTO, KVMD_LOG, KVMD_DIRTY_BITS,
+    };
 
-    if (w.kind.switches) {
+    if (w.kind.switches && w.kind.patched == KVMD_DIRTY_BITS) {
+        rig_switch(w.rig, dirty_bits_to[any(G_N_ELEMENTS(dirty_bits_to))]);
+    } else if (w.kind.switches) {
         rig_switch(w.rig, to[any(G_N_ELEMENTS(to))]);
     }
 }
@@ -246,6 +251,7 @@ static void step_failure(void)
         static const unsigned long requests[] = {
             KVM_WRITE_PROTECT_ALL_MEM, KVM_WRITE_PROTECT_RANGE,
             KVM_GET_DIRTY_LOG, KVM_GET_DIRTY_BITMAP_FD,
+            KVM_COLLECT_DIRTY_BITS,
         };
 
         fake_fail(k, requests[any(G_N_ELEMENTS(requests))], ENOMEM, any(3));
@@ -368,7 +374,14 @@ int main(int argc, char **argv)
     static const Kind shared_failures = {
         .patched = KVMD_SHARED, .failures = true
     };
+    static const Kind dirty_bits = { .patched = KVMD_DIRTY_BITS };
+    static const Kind dirty_bits_failures = {
+        .patched = KVMD_DIRTY_BITS, .failures = true
+    };
     static const Kind switches = { .patched = KVMD_SHARED, .switches = true };
+    static const Kind dirty_bits_switches = {
+        .patched = KVMD_DIRTY_BITS, .switches = true
+    };
     static const Kind log = { .manual_caps = 0 };
     static const Kind log_manual = {
         .manual_caps = KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE
@@ -386,7 +399,12 @@ int main(int argc, char **argv)
     g_test_add_data_func("/random/shared", &shared, test_kind);
     g_test_add_data_func("/random/shared-failures", &shared_failures,
                          test_kind);
+    g_test_add_data_func("/random/dirty-bits", &dirty_bits, test_kind);
+    g_test_add_data_func("/random/dirty-bits-failures", &dirty_bits_failures,
+                         test_kind);
     g_test_add_data_func("/random/switches", &switches, test_kind);
+    g_test_add_data_func("/random/dirty-bits-switches", &dirty_bits_switches,
+                         test_kind);
     g_test_add_data_func("/random/ring", &ring, test_kind);
     g_test_add_data_func("/random/ring-failures", &ring_failures, test_kind);
     g_test_add_data_func("/random/overflow", &overflow, test_kind);

@@ -179,7 +179,8 @@ static bool removal_is_seen(void)
 {
     KvmDirtyMechanism mechanism = kvmd_mechanism(w.rig->kvmd);
 
-    return mechanism == KVMD_RING || mechanism == KVMD_SHARED;
+    return mechanism == KVMD_RING || mechanism == KVMD_SHARED ||
+        mechanism == KVMD_DIRTY_BITS;
 }
 
 /* The id comes back with other memory behind it. */
@@ -218,7 +219,9 @@ static void step_switch(void)
         KVMD_LOG, KVMD_WRPROT, KVMD_SHARED,
     };
 
-    if (w.kind->switches) {
+    if (w.kind->switches && w.kind->patched == KVMD_DIRTY_BITS) {
+        rig_switch(w.rig, any(w.rand, 2) ? KVMD_LOG : KVMD_DIRTY_BITS);
+    } else if (w.kind->switches) {
         rig_switch(w.rig, to[any(w.rand, G_N_ELEMENTS(to))]);
     }
 }
@@ -393,7 +396,11 @@ int main(int argc, char **argv)
     static const Kind log_manual = { .manual_caps = FAKE_MANUAL_CAPS };
     static const Kind wrprot = { .patched = KVMD_WRPROT };
     static const Kind shared = { .patched = KVMD_SHARED };
+    static const Kind dirty_bits = { .patched = KVMD_DIRTY_BITS };
     static const Kind switches = { .patched = KVMD_SHARED, .switches = true };
+    static const Kind dirty_bits_switches = {
+        .patched = KVMD_DIRTY_BITS, .switches = true
+    };
 
     g_test_init(&argc, &argv, NULL);
     g_test_add_data_func("/stress/ring-128", &small, test_kind);
@@ -405,6 +412,9 @@ int main(int argc, char **argv)
     g_test_add_data_func("/stress/log-manual", &log_manual, test_kind);
     g_test_add_data_func("/stress/wrprot", &wrprot, test_kind);
     g_test_add_data_func("/stress/shared", &shared, test_kind);
+    g_test_add_data_func("/stress/dirty-bits", &dirty_bits, test_kind);
     g_test_add_data_func("/stress/switches", &switches, test_kind);
+    g_test_add_data_func("/stress/dirty-bits-switches", &dirty_bits_switches,
+                         test_kind);
     return g_test_run();
 }

@@ -15,8 +15,31 @@
 #define OTHER_PAGES 77
 
 static const KvmDirtyMechanism mechanisms[] = {
-    KVMD_LOG, KVMD_WRPROT, KVMD_SHARED,
+    KVMD_LOG, KVMD_WRPROT, KVMD_SHARED, KVMD_DIRTY_BITS,
 };
+
+/* Any two of them, by a number below this. */
+#define PAIRS (G_N_ELEMENTS(mechanisms) * G_N_ELEMENTS(mechanisms))
+
+typedef struct Pair {
+    KvmDirtyMechanism from;
+    KvmDirtyMechanism to;
+} Pair;
+
+static bool with_dirty_bits(Pair p)
+{
+    return p.from == KVMD_DIRTY_BITS || p.to == KVMD_DIRTY_BITS;
+}
+
+/* False: a VM with dirty bits cannot have the other. */
+static bool pair_at(size_t number, Pair *p)
+{
+    p->from = mechanisms[number % G_N_ELEMENTS(mechanisms)];
+    p->to = mechanisms[number / G_N_ELEMENTS(mechanisms)];
+    return !with_dirty_bits(*p) ||
+        ((p->from == KVMD_LOG || p->from == KVMD_DIRTY_BITS) &&
+         (p->to == KVMD_LOG || p->to == KVMD_DIRTY_BITS));
+}
 
 static const int all_caps[] = {
     0, KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE, FAKE_MANUAL_CAPS
@@ -36,18 +59,24 @@ static Rig *two_slots(const FakeConfig *fake, KvmDirtyMechanism m)
     return r;
 }
 
-/* A VM that may use all of them, and uses @m. */
-static Rig *two_slots_with(KvmDirtyMechanism m, int manual_caps)
+/* A VM that may use both, and uses the first. */
+static Rig *two_slots_of(Pair p, int manual_caps)
 {
-    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_WITHOUT_DIRTY_BITS };
     Rig *r;
 
+    fake.patched |= with_dirty_bits(p) ? FAKE_CAN_COLLECT : 0;
     fake.manual_caps = manual_caps;
     r = two_slots(&fake, KVMD_AUTO);
-    rig_switch(r, m);
+    rig_switch(r, p.from);
     rig_sync(r);
     rig_forget(r);
     return r;
+}
+
+static Rig *two_slots_with(KvmDirtyMechanism m, int manual_caps)
+{
+    return two_slots_of((Pair) { m, m }, manual_caps);
 }
 
 static void two_slots_free(Rig *r)
@@ -99,18 +128,17 @@ static void leave_pending(Rig *r)
     rig_write_range(the_vcpu, 0, 60, 20);
 }
 
-static bool switch_once(KvmDirtyMechanism from, KvmDirtyMechanism to,
-                        int manual_caps, unsigned n)
+static bool switch_once(Pair p, int manual_caps, unsigned n)
 {
-    Rig *r = two_slots_with(from, manual_caps);
+    Rig *r = two_slots_of(p, manual_caps);
     bool raced;
 
-    r->strict = from != KVMD_LOG && to != KVMD_LOG;
+    r->strict = p.from != KVMD_LOG && p.to != KVMD_LOG;
     leave_pending(r);
     race_begin(r, n, write_meanwhile);
-    rig_switch(r, to);
+    rig_switch(r, p.to);
     raced = race_end();
-    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, to);
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, p.to);
     g_assert_cmpint(rig_sync(r), ==, 0);
     rig_check(r);
     goes_on(r);
@@ -121,14 +149,16 @@ static bool switch_once(KvmDirtyMechanism from, KvmDirtyMechanism to,
 /* From each to each, with a vCPU that writes at any point of it. */
 static void test_pairs(void)
 {
-    for (size_t i = 0; i < 27; i++) {
-        KvmDirtyMechanism from = mechanisms[i % 3], to = mechanisms[i / 3 % 3];
+    for (size_t i = 0; i < PAIRS * G_N_ELEMENTS(all_caps); i++) {
         unsigned n = 1;
+        Pair p;
 
-        while (switch_once(from, to, all_caps[i / 9], n)) {
-            n++;
+        if (pair_at(i % PAIRS, &p)) {
+            while (switch_once(p, all_caps[i / PAIRS], n)) {
+                n++;
+            }
+            g_assert_cmpuint(n, >, p.from == p.to ? 0 : 8);
         }
-        g_assert_cmpuint(n, >, from == to ? 0 : 8);
     }
 }
 
@@ -150,33 +180,48 @@ static void test_published_whole(void)
     two_slots_free(r);
 }
 
-/* To what is in use already: only the reason is another. */
-static void test_to_the_same(void)
+static void to_the_same(KvmDirtyMechanism m, const char *says)
 {
-    Rig *r = two_slots_with(KVMD_SHARED, FAKE_MANUAL_CAPS);
+    Rig *r = two_slots_with(m, FAKE_MANUAL_CAPS);
     unsigned sets = r->fake->region_sets;
 
     rig_switch(r, KVMD_AUTO);
     g_assert_nonnull(strstr(kvmd_reason(r->kvmd), "set-dirty-tracking auto"));
-    rig_switch(r, KVMD_SHARED);
-    g_assert_nonnull(strstr(kvmd_reason(r->kvmd),
-                            "asked for with set-dirty-tracking shared"));
+    rig_switch(r, m);
+    g_assert_nonnull(strstr(kvmd_reason(r->kvmd), says));
     g_assert_cmpuint(r->fake->region_sets, ==, sets);
     g_assert_cmpuint(rig_published(r->at[0][0]), ==, 0);
     goes_on(r);
     two_slots_free(r);
 }
 
+/* To what is in use already: only the reason is another. */
+static void test_to_the_same(void)
+{
+    to_the_same(KVMD_SHARED, "asked for with set-dirty-tracking shared");
+    to_the_same(KVMD_DIRTY_BITS,
+                "asked for with set-dirty-tracking dirty-bits");
+}
+
 /* The best one; and what is better is no longer passed over. */
 static void test_to_auto(void)
 {
-    Rig *r = two_slots_with(KVMD_LOG, FAKE_MANUAL_CAPS);
+    Rig *r = two_slots_of((Pair) { KVMD_LOG, KVMD_DIRTY_BITS },
+                          FAKE_MANUAL_CAPS);
 
     rig_switch(r, KVMD_AUTO);
-    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_DIRTY_BITS);
     for (int m = KVMD_AUTO; m < KVMD__MAX; m++) {
         g_assert_null(kvmd_passed_over(r->kvmd, m));
     }
+    goes_on(r);
+    two_slots_free(r);
+    r = two_slots_with(KVMD_LOG, FAKE_MANUAL_CAPS);
+    rig_switch(r, KVMD_AUTO);
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
+    g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, KVMD_DIRTY_BITS),
+                            "KVM_CAP_DIRTY_BITS"));
+    g_assert_null(kvmd_passed_over(r->kvmd, KVMD_SHARED));
     goes_on(r);
     two_slots_free(r);
 }
@@ -250,7 +295,9 @@ static void test_to_ring(void)
 /* A guest that was started with "log" cannot get what it did not ask for. */
 static void test_started_as_log(void)
 {
-    static const KvmDirtyMechanism to[] = { KVMD_WRPROT, KVMD_SHARED };
+    static const KvmDirtyMechanism to[] = {
+        KVMD_WRPROT, KVMD_SHARED, KVMD_DIRTY_BITS,
+    };
     FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
 
     for (size_t i = 0; i < G_N_ELEMENTS(to); i++) {
@@ -280,6 +327,69 @@ static void test_started_as_log_without_a_vcpu(void)
     two_slots_free(r);
 }
 
+/* For dirty bits no slot may be logged either. */
+static void test_started_as_log_without_a_logged_slot(void)
+{
+    Rig *r = rig_new_patched(KVMD_LOG);
+    g_autoptr(GError) error = NULL;
+
+    rig_add(r, 0, PAGES, true);
+    rig_add(r, OTHER, OTHER_PAGES, false);
+    g_assert_false(kvmd_switch(r->kvmd, KVMD_DIRTY_BITS, &error));
+    g_assert_error(error, KVMD_ERROR, KVMD_ERROR_HOST);
+    rig_log(r, 0, false);
+    rig_switch(r, KVMD_DIRTY_BITS);
+    rig_log(r, 0, true);
+    rig_log(r, OTHER, true);
+    the_vcpu = rig_vcpu(r, 0);
+    goes_on(r);
+    two_slots_free(r);
+}
+
+/* One that was started without dirty bits goes without. */
+static void test_started_without_dirty_bits(void)
+{
+    static const KvmDirtyMechanism from[] = { KVMD_WRPROT, KVMD_SHARED };
+    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(from); i++) {
+        Rig *r = two_slots(&fake, from[i]);
+
+        refused(r, KVMD_DIRTY_BITS, "KVM_CAP_DIRTY_BITS",
+                "before the first vCPU");
+        rig_switch(r, KVMD_LOG);
+        rig_switch(r, KVMD_AUTO);
+        g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
+        g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, KVMD_DIRTY_BITS),
+                                "before the first vCPU"));
+        goes_on(r);
+        two_slots_free(r);
+    }
+}
+
+/* And one that has them keeps them: who looks for faults finds nothing. */
+static void test_dirty_bits_stay(void)
+{
+    static const KvmDirtyMechanism from[] = { KVMD_AUTO, KVMD_DIRTY_BITS };
+    FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(from); i++) {
+        Rig *r = two_slots(&fake, from[i]);
+
+        for (int n = 0; n < 2; n++) {
+            refused(r, KVMD_WRPROT, "dirty-tracking=wrprot",
+                    "dirty-bits and log only");
+            refused(r, KVMD_SHARED, "dirty-tracking=shared",
+                    "started with KVM_CAP_DIRTY_BITS");
+            rig_switch(r, KVMD_LOG);
+        }
+        rig_switch(r, KVMD_AUTO);
+        g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_DIRTY_BITS);
+        goes_on(r);
+        two_slots_free(r);
+    }
+}
+
 static void test_host_lacks_it(void)
 {
     FakeConfig fake = { FAKE_LINUX_6_1 };
@@ -287,6 +397,12 @@ static void test_host_lacks_it(void)
 
     refused(r, KVMD_WRPROT, "dirty-tracking=wrprot",
             "KVM_CAP_WRITE_PROTECT_ALL_MEM");
+    two_slots_free(r);
+    fake.patched = FAKE_WITHOUT_DIRTY_BITS;
+    r = two_slots(&fake, KVMD_AUTO);
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
+    refused(r, KVMD_DIRTY_BITS, "dirty-tracking=dirty-bits",
+            "lacks KVM_CAP_DIRTY_BITS");
     two_slots_free(r);
     fake.patched = FAKE_CAN_PROTECT | FAKE_CAN_FETCH;
     r = two_slots(&fake, KVMD_AUTO);
@@ -308,12 +424,17 @@ static void test_host_lacks_it(void)
  */
 static void test_log_flag_stays(void)
 {
-    for (size_t i = 0; i < 9; i++) {
-        Rig *r = two_slots_with(mechanisms[i % 3], FAKE_MANUAL_CAPS);
+    for (size_t i = 0; i < PAIRS; i++) {
+        Pair p;
+        Rig *r;
 
+        if (!pair_at(i, &p)) {
+            continue;
+        }
+        r = two_slots_of(p, FAKE_MANUAL_CAPS);
         leave_pending(r);
         fake_fail(r->fake, KVM_SET_USER_MEMORY_REGION, ENOMEM, 1);
-        rig_switch(r, mechanisms[i / 3]);
+        rig_switch(r, p.to);
         write_some(r);
         rig_sync(r);
         rig_check(r);
@@ -339,18 +460,18 @@ static void refuse_flag(void *opaque, FakePoint point, FakeVcpu *v)
 /* Then nobody logs the slot: all of its pages are published each time. */
 static void test_log_flag_lost(void)
 {
-    for (size_t i = 0; i < 9; i++) {
-        KvmDirtyMechanism from = mechanisms[i % 3], to = mechanisms[i / 3];
-        Rig *r = two_slots_with(from, FAKE_MANUAL_CAPS);
+    for (size_t i = 0; i < PAIRS; i++) {
+        Pair p;
+        Rig *r;
 
-        if (from == to) {
-            two_slots_free(r);
+        if (!pair_at(i, &p) || p.from == p.to) {
             continue;
         }
+        r = two_slots_of(p, FAKE_MANUAL_CAPS);
         leave_pending(r);
         r->fake->hook = refuse_flag;
         r->fake->hook_opaque = r->fake;
-        rig_switch(r, to);
+        rig_switch(r, p.to);
         for (int n = 0; n < 3; n++) {
             write_some(r);
             g_assert_cmpint(rig_sync(r), ==, -ENOENT);
@@ -378,6 +499,11 @@ int main(int argc, char **argv)
     g_test_add_func("/switch/started-as-log", test_started_as_log);
     g_test_add_func("/switch/started-as-log-without-a-vcpu",
                     test_started_as_log_without_a_vcpu);
+    g_test_add_func("/switch/started-as-log-without-a-logged-slot",
+                    test_started_as_log_without_a_logged_slot);
+    g_test_add_func("/switch/started-without-dirty-bits",
+                    test_started_without_dirty_bits);
+    g_test_add_func("/switch/dirty-bits-stay", test_dirty_bits_stay);
     g_test_add_func("/switch/host-lacks-it", test_host_lacks_it);
     g_test_add_func("/switch/log-flag-stays", test_log_flag_stays);
     g_test_add_func("/switch/log-flag-lost", test_log_flag_lost);

@@ -25,11 +25,12 @@ static const struct {
     [KVMD_RING] = { "ring", &kvmd_ring_ops },
     [KVMD_WRPROT] = { "wrprot", &kvmd_wrprot_ops },
     [KVMD_SHARED] = { "shared", &kvmd_shared_ops },
+    [KVMD_DIRTY_BITS] = { "dirty-bits", &kvmd_dirty_bits_ops },
 };
 
 /* What KVMD_AUTO prefers; every host has the last. */
 static const KvmDirtyMechanism best_first[] = {
-    KVMD_SHARED, KVMD_WRPROT, KVMD_LOG,
+    KVMD_DIRTY_BITS, KVMD_SHARED, KVMD_WRPROT, KVMD_LOG,
 };
 
 const char *kvmd_mechanism_name(KvmDirtyMechanism mechanism)
@@ -120,14 +121,22 @@ void kvmd_warn(KvmDirty *kvmd, const char *format, ...)
 }
 
 /*
- * Enable @mechanism for the VM, but do not use it yet; no other mechanism
- * notices.  Returns: false with @error set if the host lacks or refuses it.
+ * Enable @mechanism for the VM, but do not use it yet.  KVMD_DIRTY_BITS, once
+ * enabled, leaves no other but KVMD_LOG; the others do not notice each other.
+ * Returns: false with @error set if the host lacks or refuses it.
  */
 static bool enable(KvmDirty *kvmd, KvmDirtyMechanism mechanism,
                    GError **error)
 {
     const KvmDirtyOps *ops = mechanisms[mechanism].ops;
 
+    if (kvmd->dirty_bits && !ops->sees_dirty_bits) {
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+                    "dirty-tracking=%s is not possible: this guest was started "
+                    "with KVM_CAP_DIRTY_BITS, which goes with dirty-bits and "
+                    "log only", kvmd_mechanism_name(mechanism));
+        return false;
+    }
     return !ops->enable || ops->enable(kvmd, error);
 }
 
@@ -291,6 +300,11 @@ bool kvmd_clears(const KvmDirty *kvmd)
 {
     return kvmd->ops == &kvmd_log_ops ? kvmd->manual_protect :
         kvmd->ops->clear != NULL;
+}
+
+bool kvmd_clear_publishes(const KvmDirty *kvmd)
+{
+    return kvmd->ops->clear_publishes;
 }
 
 /*

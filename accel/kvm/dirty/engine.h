@@ -11,6 +11,9 @@
 
 #include "kvmdirty.h"
 
+/* Of a slot id; those above are the address space. */
+#define KVMD_SLOT_ID_BITS 16
+
 typedef struct KvmDirtySlot {
     struct kvm_userspace_memory_region region; /* as KVM has it */
     uint64_t tag;
@@ -21,7 +24,11 @@ typedef struct KvmDirtySlot {
      * cannot lose a page.
      */
     uint64_t *harvested;
-    uint64_t *unarmed;          /* protect.c: the regions that are, as bits */
+    /*
+     * protect.c: the regions that are, as bits; NULL where a harvest leaves
+     * none.
+     */
+    uint64_t *unarmed;
     struct {                    /* shared.c: KVM's own bitmap of the slot */
         void *base;             /* NULL if it is not mapped */
         size_t size;
@@ -29,6 +36,13 @@ typedef struct KvmDirtySlot {
         uint64_t *summary;
     } map;
 } KvmDirtySlot;
+
+/*
+ * Give the dirty pages of @pages pages from @first on, or of more of @slot, to
+ * kvmd_protect_found().  Returns: 0, or -errno; then some may not be found.
+ */
+typedef int KvmDirtyHarvest(KvmDirty *kvmd, KvmDirtySlot *slot,
+                            uint64_t first, uint64_t pages);
 
 /*
  * A mechanism.  Members that do not apply to one are NULL, or false.
@@ -50,8 +64,7 @@ typedef struct KvmDirtyOps {
     void (*slot_started)(KvmDirty *kvmd, KvmDirtySlot *slot);
     void (*slot_stop)(KvmDirty *kvmd, KvmDirtySlot *slot);
 
-    /* wrprot, shared: give the slot's dirty pages to kvmd_protect_found(). */
-    int (*harvest)(KvmDirty *kvmd, KvmDirtySlot *slot);
+    KvmDirtyHarvest *harvest;   /* wrprot, shared */
 
     /*
      * Harvest, re-arm (if not left to clear) and publish one slot, or, if
@@ -69,12 +82,19 @@ typedef struct KvmDirtyOps {
      */
     int (*clear)(KvmDirty *kvmd, KvmDirtySlot *slot,
                  uint64_t first, uint64_t pages);
+
+    /* clear harvests too, and publishes. */
+    bool clear_publishes;
+
+    /* It knows of pages that only the CPUs' dirty bits tell of. */
+    bool sees_dirty_bits;
 } KvmDirtyOps;
 
 extern const KvmDirtyOps kvmd_log_ops;
 extern const KvmDirtyOps kvmd_ring_ops;
 extern const KvmDirtyOps kvmd_wrprot_ops;
 extern const KvmDirtyOps kvmd_shared_ops;
+extern const KvmDirtyOps kvmd_dirty_bits_ops;
 
 struct KvmDirty {
     GMutex lock;
@@ -93,6 +113,7 @@ struct KvmDirty {
     bool can_protect;           /* protect.c: a region is re-armed in O(1) */
     bool can_fetch;             /* wrprot.c: and harvested without re-arm */
     bool can_map;               /* shared.c: by mapping KVM's bitmap */
+    bool dirty_bits;            /* dirty-bits.c: the VM has them, for good */
 
     KvmDirtySplit split;        /* split.c: KVMD_SPLIT_OFF if KVM cannot */
     GArray *split_ranges;       /* struct kvm_split_huge_pages, to be done */
@@ -140,6 +161,15 @@ static inline bool kvmd_slot_logged(const KvmDirtySlot *slot)
     return slot->region.flags & KVM_MEM_LOG_DIRTY_PAGES;
 }
 
+/*
+ * The address space @slot is in: 0 has all of the guest's memory, others show
+ * parts of it again.
+ */
+static inline uint32_t kvmd_slot_space(const KvmDirtySlot *slot)
+{
+    return slot->region.slot >> KVMD_SLOT_ID_BITS;
+}
+
 static inline uint64_t kvmd_slot_pages(const KvmDirty *kvmd,
                                        const KvmDirtySlot *slot)
 {
@@ -164,8 +194,8 @@ static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
 }
 
 /*
- * log.c: KVM_GET_DIRTY_LOG of @slot failed with @ret, which the operator is
- * told: publish all of it.
+ * log.c: a harvest of @slot failed with @ret, which the operator is told:
+ * publish all of it.
  */
 void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int ret);
 
@@ -180,6 +210,11 @@ bool kvmd_protect_enable_cap(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
                              uint32_t capability, const char *name,
                              GError **error);
 int kvmd_protect_all(KvmDirty *kvmd);
+/* Harvest a range, or all of a slot, which is published whole if that fails. */
+int kvmd_harvest_range(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                       uint64_t pages, KvmDirtyHarvest *harvest);
+int kvmd_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
+                      KvmDirtyHarvest *harvest);
 int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot);
 int kvmd_protect_sync_all(KvmDirty *kvmd);
 int kvmd_protect_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
@@ -203,7 +238,14 @@ uint64_t kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name);
 /* wrprot.c: also for a slot whose bitmap shared.c could not map. */
 bool kvmd_wrprot_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
                         GError **error);
-int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot);
+KvmDirtyHarvest kvmd_wrprot_harvest;
+
+/* shared.c: also for dirty-bits. */
+bool kvmd_shared_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
+                        GError **error);
+void kvmd_shared_slot_started(KvmDirty *kvmd, KvmDirtySlot *slot);
+void kvmd_shared_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot);
+KvmDirtyHarvest kvmd_shared_harvest;
 
 /*
  * overflow.c: a ring overflowed, or a reset failed: some page that was written

@@ -12,7 +12,8 @@
  * and one rule: no contents are read between a page's harvest and its re-arm.
  * So pages are published (handed to KvmDirtyVmm.publish) after they were
  * re-armed; or, where kvmd_clears() is true, before, and then they must be
- * re-armed with kvmd_slot_clear() before their contents are read.
+ * re-armed with kvmd_slot_clear() before their contents are read.  Where
+ * kvmd_clear_publishes() is true as well, that publishes more of them.
  *
  * The library needs glib and <linux/kvm.h>, nothing else; a virtual machine
  * monitor lends it the few things in KvmDirtyVmm.
@@ -55,10 +56,11 @@ typedef enum KvmDirtyMechanism {
     KVMD_RING,              /* KVM_CAP_DIRTY_LOG_RING and a reaper */
     KVMD_WRPROT,            /* KVM_GET_DIRTY_LOG, KVM_WRITE_PROTECT_RANGE */
     KVMD_SHARED,            /* mapped bitmaps, KVM_WRITE_PROTECT_RANGE */
+    KVMD_DIRTY_BITS,        /* mapped bitmaps, KVM_COLLECT_DIRTY_BITS */
     KVMD__MAX
 } KvmDirtyMechanism;
 
-/* "auto", "log", "ring", "wrprot", "shared"; static storage. */
+/* "auto", "log", "ring", "wrprot", "shared", "dirty-bits"; static storage. */
 const char *kvmd_mechanism_name(KvmDirtyMechanism mechanism);
 
 /* The mechanism called @name; false if there is none. */
@@ -147,7 +149,7 @@ void kvmd_free(KvmDirty *kvmd);
 
 /*
  * The mechanism in use (never KVMD_AUTO), and one sentence that says why.  This
- * and the next four may change with kvmd_switch(), and what they point to is
+ * and the next five may change with kvmd_switch(), and what they point to is
  * then freed: not while another thread is in it.
  */
 KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd);
@@ -168,8 +170,9 @@ const char *kvmd_passed_over(const KvmDirty *kvmd,
  * that kvmd_slot_clear() is yet to re-arm.
  * Returns: false with @error set, and all as it was, if the host lacks what
  * that takes, or if it could only have been enabled when the VM was made: that
- * is so for rings, and for KVMD_WRPROT and KVMD_SHARED if the VM was not made
- * with one of them or KVMD_AUTO.
+ * is so for rings, for KVMD_DIRTY_BITS, and for KVMD_WRPROT and KVMD_SHARED if
+ * the VM was not made with one of them or KVMD_AUTO.  A VM that was made with
+ * KVMD_DIRTY_BITS, by its name or by KVMD_AUTO, can have only that or KVMD_LOG.
  */
 bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error);
 
@@ -178,6 +181,12 @@ uint32_t kvmd_ring_size(const KvmDirty *kvmd);
 
 /* True if pages must be re-armed with kvmd_slot_clear() before a copy. */
 bool kvmd_clears(const KvmDirty *kvmd);
+
+/*
+ * True if kvmd_slot_clear() also publishes what was written before it was
+ * called.  Who takes that before reading need not read those pages twice.
+ */
+bool kvmd_clear_publishes(const KvmDirty *kvmd);
 
 /*
  * kvmd_slot_set:
@@ -219,7 +228,8 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
  * Re-arm those pages of [@first, @first + @pages) that a sync has published
  * and that were not re-armed since; KVMD_WRPROT and KVMD_SHARED do so by whole
  * regions of 2 MiB.  Where kvmd_clears() is false the pages are re-armed
- * already, and nothing is done.
+ * already, and nothing is done.  Where kvmd_clear_publishes() is true, pages of
+ * the range that were written meanwhile are published, and maybe others.
  * Returns: 0; -EINVAL if the range ends beyond the slot; or -errno of the
  * ioctl that failed.  After an error the pages are still to be re-armed, and
  * the next sync publishes them again.

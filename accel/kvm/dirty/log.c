@@ -44,8 +44,9 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 
 void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int ret)
 {
-    kvmd_warn(kvmd, "KVM_GET_DIRTY_LOG of slot 0x%x failed (%s): all its "
-              "pages are taken as dirty", slot->region.slot, g_strerror(-ret));
+    kvmd_warn(kvmd, "harvesting the dirty pages of slot 0x%x failed (%s): all "
+              "its pages are taken as dirty", slot->region.slot,
+              g_strerror(-ret));
     kvmd_publish_whole(kvmd, slot);
 }
 
@@ -148,4 +149,5 @@ const KvmDirtyOps kvmd_log_ops = {
     .sync_slot = log_sync_slot,
     .sync_all = log_sync_all,
     .clear = log_clear,
+    .sees_dirty_bits = true,
 };

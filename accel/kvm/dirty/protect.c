@@ -113,15 +113,10 @@ void kvmd_protect_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->unarmed, g_free);
 }
 
-void kvmd_protect_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
-                        const uint64_t *words, size_t n)
+static void leave_words_unarmed(const KvmDirty *kvmd, KvmDirtySlot *slot,
+                                uint64_t first, const uint64_t *words,
+                                size_t n)
 {
-    uint64_t pages = kvmd_count_pages(words, n);
-    int64_t start;
-
-    if (!pages) {
-        return;
-    }
     for (size_t i = 0; i < n; i++) {
         uint64_t page = first + i * KVMD_WORD_PAGES;
 
@@ -131,26 +126,57 @@ void kvmd_protect_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
                               kvmd_slot_pages(kvmd, slot) - page));
         }
     }
+}
+
+void kvmd_protect_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                        const uint64_t *words, size_t n)
+{
+    uint64_t pages = kvmd_count_pages(words, n);
+    int64_t start;
+
+    if (!pages) {
+        return;
+    }
+    if (slot->unarmed) {
+        leave_words_unarmed(kvmd, slot, first, words, n);
+    }
     start = kvmd_now();
     kvmd_publish(kvmd, slot, first, words, n);
     kvmd->stats.publish_ns += kvmd_now() - start;
     kvmd->stats.pages += pages;
 }
 
-int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+int kvmd_harvest_range(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                       uint64_t pages, KvmDirtyHarvest *harvest)
 {
-    uint64_t pages = kvmd->stats.pages, published = kvmd->stats.publish_ns;
+    uint64_t found = kvmd->stats.pages, published = kvmd->stats.publish_ns;
     int64_t start = kvmd_now();
-    int ret = kvmd->ops->harvest(kvmd, slot);
+    int ret = harvest(kvmd, slot, first, pages);
 
     published = kvmd->stats.publish_ns - published;
     kvmd->stats.harvest_ns += kvmd_now() - start - published;
+    kvmd->stats.harvests += kvmd->stats.pages != found;
+    return ret;
+}
+
+int kvmd_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
+                      KvmDirtyHarvest *harvest)
+{
+    uint64_t pages = kvmd_slot_pages(kvmd, slot);
+    int ret = kvmd_harvest_range(kvmd, slot, 0, pages, harvest);
+
     if (ret < 0) {
-        leave_unarmed(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
+        if (slot->unarmed) {
+            leave_unarmed(kvmd, slot, 0, pages);
+        }
         kvmd_harvest_failed(kvmd, slot, ret);
     }
-    kvmd->stats.harvests += kvmd->stats.pages != pages;
     return ret;
+}
+
+int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    return kvmd_harvest_slot(kvmd, slot, kvmd->ops->harvest);
 }
 
 int kvmd_protect_sync_all(KvmDirty *kvmd)

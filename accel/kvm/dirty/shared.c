@@ -7,7 +7,7 @@
  * A harvest is no ioctl and no copy.  A bit of the summary stands for
  * KVM_DIRTY_SUMMARY_PAGES pages: what is looked at is one bit for each of
  * those, and the words of those that have a dirty page.  ordering.h tells in
- * which order, and why no page is missed.
+ * which order, and why no page is missed.  "dirty-bits" harvests likewise.
  *
  * The mapping keeps the bitmap when KVM has removed the slot, so that what was
  * written up to that moment is found as well.
@@ -23,17 +23,23 @@
 
 #define GROUP_WORDS (KVM_DIRTY_SUMMARY_PAGES / KVMD_WORD_PAGES)
 
-static bool shared_enable(KvmDirty *kvmd, GError **error)
+bool kvmd_shared_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
+                        GError **error)
 {
-    if (!kvmd_wrprot_enable(kvmd, KVMD_SHARED, error)) {
+    if (!kvmd_wrprot_enable(kvmd, wanted_by, error)) {
         return false;
     }
     if (!kvmd->can_map) {
         kvmd->can_map = kvmd_protect_enable_cap(
-            kvmd, KVMD_SHARED, KVM_CAP_DIRTY_BITMAP_FD,
+            kvmd, wanted_by, KVM_CAP_DIRTY_BITMAP_FD,
             "KVM_CAP_DIRTY_BITMAP_FD", error);
     }
     return kvmd->can_map;
+}
+
+static bool shared_enable(KvmDirty *kvmd, GError **error)
+{
+    return kvmd_shared_enable(kvmd, KVMD_SHARED, error);
 }
 
 /* Returns: 0, or -errno with nothing mapped. */
@@ -61,7 +67,7 @@ static int map(KvmDirty *kvmd, KvmDirtySlot *slot)
     return 0;
 }
 
-static void shared_slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
+void kvmd_shared_slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     int ret = map(kvmd, slot);
 
@@ -72,7 +78,7 @@ static void shared_slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
     }
 }
 
-static void shared_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
+void kvmd_shared_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     kvmd_protect_slot_stop(kvmd, slot);
     if (slot->map.base) {
@@ -94,15 +100,18 @@ static void harvest_group(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t group)
     kvmd_protect_found(kvmd, slot, first * KVMD_WORD_PAGES, words, n);
 }
 
-static int shared_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
+/* By whole words of the summary. */
+int kvmd_shared_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                        uint64_t pages)
 {
-    uint64_t groups = (kvmd_slot_pages(kvmd, slot) +
-                       KVM_DIRTY_SUMMARY_PAGES - 1) / KVM_DIRTY_SUMMARY_PAGES;
+    uint64_t last = (first + pages - 1) / KVM_DIRTY_SUMMARY_PAGES;
+    size_t i = first / KVM_DIRTY_SUMMARY_PAGES / KVMD_WORD_PAGES;
 
     if (!slot->map.base) {
-        return slot->gone ? 0 : kvmd_wrprot_harvest(kvmd, slot);
+        return slot->gone ? 0 :
+            kvmd_wrprot_harvest(kvmd, slot, first, pages);
     }
-    for (size_t i = 0; i < kvmd_words(groups); i++) {
+    for (; i <= last / KVMD_WORD_PAGES; i++) {
         uint64_t bits = GUINT64_FROM_LE(bitmap_take(&slot->map.summary[i]));
 
         for (; bits; bits &= bits - 1) {
@@ -116,9 +125,9 @@ static int shared_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
 const KvmDirtyOps kvmd_shared_ops = {
     .enable = shared_enable,
     .slot_start = kvmd_protect_slot_start,
-    .slot_started = shared_slot_started,
-    .slot_stop = shared_slot_stop,
-    .harvest = shared_harvest,
+    .slot_started = kvmd_shared_slot_started,
+    .slot_stop = kvmd_shared_slot_stop,
+    .harvest = kvmd_shared_harvest,
     .sync_slot = kvmd_protect_sync_slot,
     .sync_all = kvmd_protect_sync_all,
     .clear = kvmd_protect_clear,

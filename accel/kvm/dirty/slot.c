@@ -6,11 +6,9 @@
 
 #include "engine.h"
 
-#define SLOT_ID_BITS 16
-
 static GPtrArray *space_get(KvmDirty *kvmd, uint32_t slot_id)
 {
-    guint as = slot_id >> SLOT_ID_BITS;
+    guint as = slot_id >> KVMD_SLOT_ID_BITS;
 
     while (kvmd->spaces->len <= as) {
         g_ptr_array_add(kvmd->spaces, g_ptr_array_new());
@@ -21,8 +19,8 @@ static GPtrArray *space_get(KvmDirty *kvmd, uint32_t slot_id)
 /* Runs for every ring entry; entries may name anything after an overflow. */
 KvmDirtySlot *kvmd_slot_get(KvmDirty *kvmd, uint32_t slot_id)
 {
-    guint as = slot_id >> SLOT_ID_BITS;
-    guint n = slot_id & ((1u << SLOT_ID_BITS) - 1);
+    guint as = slot_id >> KVMD_SLOT_ID_BITS;
+    guint n = slot_id & ((1u << KVMD_SLOT_ID_BITS) - 1);
     GPtrArray *slots;
 
     if (as >= kvmd->spaces->len) {
@@ -34,7 +32,7 @@ KvmDirtySlot *kvmd_slot_get(KvmDirty *kvmd, uint32_t slot_id)
 
 static void slot_put(KvmDirty *kvmd, uint32_t slot_id, KvmDirtySlot *slot)
 {
-    guint n = slot_id & ((1u << SLOT_ID_BITS) - 1);
+    guint n = slot_id & ((1u << KVMD_SLOT_ID_BITS) - 1);
     GPtrArray *slots = space_get(kvmd, slot_id);
 
     if (slots->len <= n) {

@@ -28,7 +28,9 @@ static bool wrprot_enable(KvmDirty *kvmd, GError **error)
     return kvmd_wrprot_enable(kvmd, KVMD_WRPROT, error);
 }
 
-int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
+/* KVM copies all of a slot, or nothing. */
+int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                        uint64_t pages)
 {
     size_t n = kvmd_words(kvmd_slot_pages(kvmd, slot));
     g_autofree uint64_t *words = g_new0(uint64_t, n);
@@ -39,6 +41,7 @@ int kvmd_wrprot_harvest(KvmDirty *kvmd, KvmDirtySlot *slot)
     };
     int ret = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_LOG, &log);
 
+    (void)first, (void)pages;
     if (ret >= 0) {
         kvmd_protect_found(kvmd, slot, 0, words, n);
     }

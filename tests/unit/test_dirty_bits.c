@@ -1,0 +1,241 @@
+/*
+ * "dirty-bits": what a collect costs, and what is published just in time.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * That no page is lost is in test_protect.c, test_switch.c, test_random.c and
+ * test_stress.c.
+ */
+
+#include "rig.h"
+
+#include <errno.h>
+#include <linux/kvm_dirty_tracking.h>
+
+#define PAGES 40000             /* more than a word of the summary stands for */
+#define OTHER (1 << 16 | 3)     /* a slot of another address space */
+#define OTHER_PAGES 77
+
+static RigVcpu *the_vcpu;
+
+static Rig *two_slots(void)
+{
+    Rig *r = rig_new_patched(KVMD_DIRTY_BITS);
+
+    r->exact = true;
+    the_vcpu = rig_vcpu(r, 0);
+    rig_add(r, 0, PAGES, true);
+    rig_add(r, OTHER, OTHER_PAGES, true);
+    return r;
+}
+
+static void two_slots_free(Rig *r)
+{
+    rig_vcpu_free(the_vcpu);
+    rig_free(r);
+}
+
+static RigBlock *block(Rig *r, uint32_t slot_id)
+{
+    return r->at[slot_id >> 16][slot_id & 0xffff];
+}
+
+static void write_some(void)
+{
+    rig_write_range(the_vcpu, 0, 0, 70);
+    rig_write(the_vcpu, 0, PAGES - 1);
+    rig_write_range(the_vcpu, OTHER, 60, 10);
+}
+
+/* Nothing is lost, whatever the guest did up to now. */
+static void settle(Rig *r)
+{
+    g_assert_cmpint(rig_sync(r), ==, 0);
+    rig_check(r);
+    rig_check_exact(r);
+}
+
+/* All slots are collected at once, one by itself; nothing else is asked. */
+static void test_collects(void)
+{
+    Rig *r = two_slots();
+    unsigned ioctls = r->fake->ioctls;
+
+    for (unsigned i = 1; i < 5; i++) {
+        write_some();
+        g_assert_cmpint(rig_harvest(r), ==, 0);
+        g_assert_cmpuint(r->fake->collects, ==, 2 * i - 1);
+        g_assert_cmpint(rig_slot_sync(r, OTHER), ==, 0);
+        g_assert_cmpuint(r->fake->collects, ==, 2 * i);
+        g_assert_cmpuint(r->fake->ioctls - ioctls, ==, 2 * i);
+    }
+    settle(r);
+    two_slots_free(r);
+}
+
+/* What is written all the time stays open: there is no fault. */
+static void test_hot_stays_open(void)
+{
+    Rig *r = two_slots();
+
+    write_some();
+    rig_harvest(r);
+    g_assert_true(fake_page_writable(r->fake, 0, 0));
+    g_assert_true(fake_page_writable(r->fake, OTHER, 60));
+    rig_harvest(r);
+    g_assert_false(fake_page_writable(r->fake, 0, 0));
+    g_assert_false(fake_page_writable(r->fake, OTHER, 60));
+    settle(r);
+    two_slots_free(r);
+}
+
+/* A sync of one slot takes nothing of another. */
+static void test_slot_sync(void)
+{
+    Rig *r = two_slots();
+
+    write_some();
+    g_assert_cmpint(rig_slot_sync(r, OTHER), ==, 0);
+    g_assert_cmpuint(rig_published(block(r, OTHER)), ==, 10);
+    g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
+    settle(r);
+    two_slots_free(r);
+}
+
+/* Pages at the edges of regions, groups and words of the summary. */
+static const uint64_t edges[] = {
+    0, 1, 63, 64, 511, 512, 513, 1023, 32767, 32768, PAGES - 1,
+};
+
+/* What is written after the sync and before the clear is read once. */
+static void test_just_in_time(void)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(edges); i++) {
+        Rig *r = two_slots();
+        uint64_t page = edges[i];
+
+        r->chunk = 1000;
+        rig_write(the_vcpu, 0, PAGES / 2);
+        rig_harvest(r);
+        rig_write(the_vcpu, 0, page);
+        g_assert_cmpuint(block(r, 0)->published[page], ==, 0);
+        g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, page, 1), ==, 0);
+        g_assert_cmpuint(block(r, 0)->published[page], ==, 1);
+        rig_write(the_vcpu, 0, page);
+        rig_clear(r, block(r, 0));
+        rig_check(r);
+        rig_forget(r);
+        settle(r);
+        g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
+        two_slots_free(r);
+    }
+}
+
+/* Only the range is collected, as far as the regions that it is in. */
+static void test_range(void)
+{
+    Rig *r = two_slots();
+
+    rig_write(the_vcpu, 0, 511);
+    rig_write(the_vcpu, 0, 512);
+    rig_write(the_vcpu, 0, 1024);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 600, 100), ==, 0);
+    g_assert_cmpuint(rig_published(block(r, 0)), ==, 1);
+    g_assert_cmpuint(block(r, 0)->published[512], ==, 1);
+    settle(r);
+    two_slots_free(r);
+}
+
+/* The same memory is not collected for each address space that shows it. */
+static void test_other_space(void)
+{
+    Rig *r = two_slots();
+
+    write_some();
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, OTHER, 0, OTHER_PAGES), ==, 0);
+    g_assert_cmpuint(r->fake->collects, ==, 0);
+    settle(r);
+    two_slots_free(r);
+}
+
+/* A bitmap that is copied is copied by a sync, not for each chunk. */
+static void test_not_mapped(void)
+{
+    Rig *r = rig_new_patched(KVMD_DIRTY_BITS);
+    unsigned gets;
+
+    the_vcpu = rig_vcpu(r, 0);
+    fake_fail(r->fake, KVM_GET_DIRTY_BITMAP_FD, EMFILE, 1);
+    rig_add(r, 0, PAGES, true);
+    rig_add(r, OTHER, OTHER_PAGES, true);
+    write_some();
+    settle(r);
+    gets = r->fake->gets;
+    rig_clear(r, block(r, 0));
+    g_assert_cmpuint(r->fake->gets, ==, gets);
+    write_some();
+    settle(r);
+    two_slots_free(r);
+}
+
+/*
+ * If not even a slot by itself can be collected, all of it is published; what
+ * KVM has not taken it gives another time.
+ */
+static void test_sync_fails(void)
+{
+    for (int times = 1; times < 4; times++) {
+        Rig *r = two_slots();
+        int whole = times - 1;
+
+        r->exact = false;
+        settle(r);
+        write_some();
+        fake_fail(r->fake, KVM_COLLECT_DIRTY_BITS, ENOMEM, times);
+        g_assert_cmpint(rig_sync(r), ==, whole ? -ENOMEM : 0);
+        g_assert_cmpint(rig_warned(r, "taken as dirty"), ==, whole);
+        g_assert_cmpint(rig_published(block(r, 0)) == PAGES, ==, whole > 0);
+        g_assert_cmpint(rig_published(block(r, OTHER)) == OTHER_PAGES, ==,
+                        whole > 1);
+        rig_check(r);
+        write_some();
+        g_assert_cmpint(rig_sync(r), ==, 0);
+        rig_check(r);
+        two_slots_free(r);
+    }
+}
+
+/* What was to be cleared is published again. */
+static void test_clear_fails(void)
+{
+    Rig *r = two_slots();
+
+    r->exact = false;
+    write_some();
+    rig_harvest(r);
+    rig_forget(r);
+    write_some();
+    fake_fail(r->fake, KVM_COLLECT_DIRTY_BITS, EIO, 1);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 64, 100), ==, -EIO);
+    g_assert_cmpuint(rig_published(block(r, 0)), ==, 100);
+    write_some();
+    g_assert_cmpint(rig_sync(r), ==, 0);
+    rig_check(r);
+    g_assert_cmpuint(r->warnings->len, ==, 0);
+    two_slots_free(r);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/dirty_bits/collects", test_collects);
+    g_test_add_func("/dirty_bits/hot-stays-open", test_hot_stays_open);
+    g_test_add_func("/dirty_bits/slot-sync", test_slot_sync);
+    g_test_add_func("/dirty_bits/just-in-time", test_just_in_time);
+    g_test_add_func("/dirty_bits/range", test_range);
+    g_test_add_func("/dirty_bits/other-space", test_other_space);
+    g_test_add_func("/dirty_bits/not-mapped", test_not_mapped);
+    g_test_add_func("/dirty_bits/sync-fails", test_sync_fails);
+    g_test_add_func("/dirty_bits/clear-fails", test_clear_fails);
+    return g_test_run();
+}
