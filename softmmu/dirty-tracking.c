@@ -49,6 +49,11 @@ void dirty_tracking_populate(MigrationInfo *info)
     }
 }
 
+bool dirty_tracking_clear_publishes(void)
+{
+    return kvm_enabled() && kvm_dirty_tracking_clear_publishes();
+}
+
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
     if (!kvm_enabled()) {

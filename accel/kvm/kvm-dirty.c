@@ -593,6 +593,11 @@ uint32_t kvm_dirty_ring_size(void)
     return kvmd_ring_size(kvm_state->dirty->engine);
 }
 
+bool kvm_dirty_tracking_clear_publishes(void)
+{
+    return kvmd_clear_publishes(kvm_state->dirty->engine);
+}
+
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     KvmDirty *engine = kvm_state->dirty->engine;

@@ -28,6 +28,11 @@ DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
     g_assert_not_reached();
 }
 
+bool kvm_dirty_tracking_clear_publishes(void)
+{
+    g_assert_not_reached();
+}
+
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     g_assert_not_reached();

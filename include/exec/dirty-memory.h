@@ -8,8 +8,9 @@
  * Only the summary of DIRTY_MEMORY_MIGRATION is complete: who takes pages of
  * another client looks at a small part of it.
  *
- * Who clears bits need not clear the summary; cpu_physical_memory_sync_dirty_
- * bitmap() is the only one that does, under the BQL.
+ * Who clears bits need not clear the summary; only two do, one at a time:
+ * cpu_physical_memory_sync_dirty_bitmap() and
+ * cpu_physical_memory_take_cleared().
  */
 
 #ifndef EXEC_DIRTY_MEMORY_H
@@ -56,6 +57,18 @@ static inline void dirty_memory_mark(unsigned long *block,
 uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
                                                ram_addr_t start,
                                                ram_addr_t length);
+
+/*
+ * cpu_physical_memory_take_cleared:
+ * memory_region_clear_dirty_bitmap() was called for the chunk that @page is in,
+ * of those of @rb->clear_bmap.  If dirty page tracking has published what it
+ * found by that (dirty_tracking_clear_publishes()), move what
+ * DIRTY_MEMORY_MIGRATION has of the chunk to @rb->bmap.  Called with whatever
+ * guards @rb->bmap, which keeps off syncs; neither the BQL nor RCU is needed.
+ * Returns: how many pages were not in @rb->bmap before.
+ */
+uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
+                                          unsigned long page);
 
 /*
  * cpu_physical_memory_dirty_bits_cleared:

@@ -55,6 +55,19 @@ void dirty_tracking_send_pass(int64_t pass);
 void dirty_tracking_populate(MigrationInfo *info);
 
 /*
+ * kvm_dirty_tracking_clear_publishes: for a guest that runs under KVM, whether
+ * memory_region_clear_dirty_bitmap() sets bits in ram_list.dirty_memory, for
+ * what was written before it was called.  No lock is needed, as this does not
+ * change while a migration is active.
+ */
+bool kvm_dirty_tracking_clear_publishes(void);
+
+/*
+ * dirty_tracking_clear_publishes: the same for any guest.
+ */
+bool dirty_tracking_clear_publishes(void);
+
+/*
  * kvm_dirty_tracking_set: have KVM track dirty pages with @mechanism from now
  * on; called with the BQL held, while no migration is active.
  * Returns: false with @errp set, and all as it was, if that is not possible.
