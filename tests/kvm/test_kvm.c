@@ -104,7 +104,8 @@ static void check_standing(Vmm *m)
 /* "log" and rings are everywhere; a host without them is to be heard of. */
 static bool is_patched(KvmDirtyMechanism mechanism)
 {
-    return mechanism == KVMD_WRPROT || mechanism == KVMD_SHARED;
+    return mechanism == KVMD_WRPROT || mechanism == KVMD_SHARED ||
+        mechanism == KVMD_DIRTY_BITS;
 }
 
 static bool skipped(const Kind *kind)
@@ -254,14 +255,20 @@ static void test_mixed(const void *data)
     machine_free(m);
 }
 
-/* From each mechanism to each other, under the running guest. */
+/* From each mechanism to each other that is to be had, while the guest runs. */
 static void test_switched(const void *data)
 {
-    static const KvmDirtyMechanism to[] = {
+    static const KvmDirtyMechanism by_faults[] = {
         KVMD_LOG, KVMD_WRPROT, KVMD_LOG, KVMD_SHARED, KVMD_WRPROT,
         KVMD_SHARED,
     };
+    static const KvmDirtyMechanism collected[] = {
+        KVMD_LOG, KVMD_DIRTY_BITS, KVMD_LOG, KVMD_LOG, KVMD_DIRTY_BITS,
+        KVMD_DIRTY_BITS,
+    };
     const Kind *kind = data;
+    const KvmDirtyMechanism *to =
+        kind->config.mechanism == KVMD_DIRTY_BITS ? collected : by_faults;
     Vmm *m;
 
     if (skipped(kind)) {
@@ -273,7 +280,7 @@ static void test_switched(const void *data)
         g_usleep(ROUND_US / 2);
         vmm_harvest(m);
         g_usleep(ROUND_US / 2);
-        vmm_switch(m, to[round % G_N_ELEMENTS(to)]);
+        vmm_switch(m, to[round % G_N_ELEMENTS(by_faults)]);
         if (round % 2) {
             vmm_sync(m);
         }
@@ -288,6 +295,7 @@ static void test_switched(const void *data)
 #define LOG { KVMD_LOG, 0 }
 #define WRPROT { KVMD_WRPROT, 0 }
 #define SHARED { KVMD_SHARED, 0 }
+#define DIRTY_BITS { KVMD_DIRTY_BITS, 0 }
 #define RING(size) { KVMD_RING, size }
 
 int main(int argc, char **argv)
@@ -401,6 +409,30 @@ int main(int argc, char **argv)
           { LOG, 2, true, false, 0, 9 } },
         { "/kvm/user-switched", test_switched,
           { SHARED, 2, true, false, 0, 12 } },
+        { "/kvm/dirty-bits", test_rounds,
+          { DIRTY_BITS, 2, false, false, 0, 12 } },
+        { "/kvm/mixed-dirty-bits", test_mixed,
+          { DIRTY_BITS, 2, false, false, 0, 12 } },
+        { "/kvm/slots-dirty-bits", test_slots,
+          { DIRTY_BITS, 2, false, false, 0, 12 } },
+        { "/kvm/toggle-dirty-bits", test_log_toggled,
+          { DIRTY_BITS, 2, false, false, 0, 9 } },
+        { "/kvm/signals-dirty-bits", test_rounds,
+          { DIRTY_BITS, 1, false, false, 100, 8 } },
+        { "/kvm/dirty-bits-and-log", test_switched,
+          { DIRTY_BITS, 2, false, false, 0, 12 } },
+        { "/kvm/user-dirty-bits", test_rounds,
+          { DIRTY_BITS, 2, true, false, 0, 12 } },
+        { "/kvm/user-mixed-dirty-bits", test_mixed,
+          { DIRTY_BITS, 2, true, false, 0, 12 } },
+        { "/kvm/user-slots-dirty-bits", test_slots,
+          { DIRTY_BITS, 2, true, false, 0, 12 } },
+        { "/kvm/user-toggle-dirty-bits", test_log_toggled,
+          { DIRTY_BITS, 2, true, false, 0, 9 } },
+        { "/kvm/user-signals-dirty-bits", test_rounds,
+          { DIRTY_BITS, 1, true, false, 100, 8 } },
+        { "/kvm/user-dirty-bits-and-log", test_switched,
+          { DIRTY_BITS, 2, true, false, 0, 12 } },
     };
 
     g_test_init(&argc, &argv, NULL);
