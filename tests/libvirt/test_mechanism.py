@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.migration.vm import LOG, SHARED
+from tests.migration.vm import best
 
 from .domain import Config, Domain
 from .host import Host, HostError
 from .migrate import migrate, migrate_identical
 
 Hosts = tuple[Host, Host]
-BEST = SHARED if SHARED.offered else LOG
+BEST = best()
 
 
 @pytest.mark.parametrize("size", (1024, 4096, 65536))

@@ -10,14 +10,16 @@ import pytest
 from .compare import assert_none_differ, differing_pages
 from .guest import MIB
 from .migrate import Options, Result, migrate
-from .vm import LOG, SHARED, VM, WRPROT, Mechanism
+from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Mechanism
 
 RINGS = (Mechanism(1024), Mechanism(4096), Mechanism(65536))
 
-# What takes a patched host kernel: there are such hosts in the lab.
-PATCHED = tuple(mechanism for mechanism in (WRPROT, SHARED)
-                if mechanism.offered)
-MECHANISMS = (LOG, *PATCHED, *RINGS)
+# What takes a patched host kernel: there are such hosts in the lab.  A guest
+# that may use the one kind cannot use the other.
+BY_FAULTS = tuple(each for each in (WRPROT, SHARED) if each.offered)
+COLLECTED = tuple(each for each in (DIRTY_BITS,) if each.offered)
+PATCHED = (*BY_FAULTS, *COLLECTED)
+MECHANISMS = (LOG, *BY_FAULTS, *RINGS, *COLLECTED)
 
 # Slow enough for a few rounds over 64 MiB that is written all the time.
 HELD = Options(bandwidth=100 * MIB, hold=True)

@@ -10,7 +10,7 @@ from typing import Sequence
 import pytest
 
 from .conftest import installed
-from .vm import SHARED, WRPROT, Mechanism, Qemu
+from .vm import DIRTY_BITS, SHARED, WRPROT, Mechanism, Qemu
 
 TIMEOUT = 60.0
 
@@ -50,7 +50,8 @@ def test_tracking(ours: Qemu, tracking: str) -> None:
     "kvm,dirty-tracking=log,dirty-ring-size=4096",
     "kvm,dirty-ring-size=4096,dirty-tracking=log",
     "kvm,dirty-tracking=wrprot,dirty-ring-size=4096",
-    "kvm,dirty-tracking=shared,dirty-ring-size=4096"])
+    "kvm,dirty-tracking=shared,dirty-ring-size=4096",
+    "kvm,dirty-tracking=dirty-bits,dirty-ring-size=4096"])
 def test_contradiction(ours: Qemu, accel: str) -> None:
     """A ring size for a mechanism that has no rings."""
     (line,) = refuse(start(ours, accel))
@@ -58,13 +59,14 @@ def test_contradiction(ours: Qemu, accel: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", [
-    mechanism for mechanism in (WRPROT, SHARED) if not mechanism.offered],
-    ids=str)
+    mechanism for mechanism in (WRPROT, SHARED, DIRTY_BITS)
+    if not mechanism.offered], ids=str)
 def test_unpatched(ours: Qemu, mechanism: Mechanism) -> None:
     """What takes a patched host kernel, on one that is not."""
     (line,) = refuse(start(ours, ours.accel(mechanism)))
     assert f"dirty-tracking={mechanism.name}" in line
-    assert "KVM_CAP_WRITE_PROTECT_ALL_MEM" in line
+    assert ("KVM_CAP_DIRTY_BITS" if SHARED.offered else
+            "KVM_CAP_WRITE_PROTECT_ALL_MEM") in line
 
 
 @pytest.mark.parametrize("accel", ["kvm", "kvm,dirty-tracking=ring"])

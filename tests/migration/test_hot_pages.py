@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .cases import MECHANISMS, assert_identical, log_and_ring
+from .cases import RINGS, assert_identical, log_and_ring
 from .guest import MIB, Writer
 from .migrate import (Options, cancel, finish, info, release, start, wait,
                       wait_rounds)
@@ -56,7 +56,7 @@ def test_pages_wait(ours: Qemu, mechanism: Mechanism,
         assert_identical(src, dst)
 
 
-@pytest.mark.parametrize("mechanism", [MECHANISMS[0], MECHANISMS[-1]], ids=str)
+@pytest.mark.parametrize("mechanism", [LOG, RINGS[-1]], ids=str)
 def test_turned_off(ours: Qemu, mechanism: Mechanism) -> None:
     """Every page that is dirty is sent in every round."""
     options = dataclasses.replace(ROUNDS, hot_pages_wait=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from .cases import HELD, PATCHED, migrate_identical
+from .cases import BY_FAULTS, COLLECTED, HELD, migrate_identical
 from .guest import Writer
 from .migrate import cancel, crawl, start, wait_rounds
 from .qmp import QMPError
-from .vm import LOG, VM, Config, Qemu, pair
+from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Config, Qemu, pair
 
 TWO_CPUS = Writer(cpus=2)
 
@@ -30,10 +30,21 @@ def refused(vm: VM, name: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("name", [LOG.name, "auto", *map(str, PATCHED)])
+def families(ours: Qemu) -> dict[str, list[str]]:
+    """Return, by the value of -accel, what a guest can change among."""
+    found = {"kvm": [*map(str, COLLECTED or BY_FAULTS), LOG.name]}
+    if COLLECTED:
+        found[ours.accel(SHARED)] = [*map(str, BY_FAULTS), LOG.name]
+    return found
+
+
+@pytest.mark.parametrize("name", [LOG.name, "auto",
+                                  *map(str, (*BY_FAULTS, *COLLECTED))])
 def test_switch(ours: Qemu, name: str) -> None:
-    """A guest of auto takes what is named, and migrates with it."""
-    config = Config(ours, "kvm", writer=TWO_CPUS)
+    """A guest takes what is named, and migrates with it."""
+    accel = next((accel for accel, names in families(ours).items()
+                  if name in names), "kvm")
+    config = Config(ours, accel, writer=TWO_CPUS)
     with pair(config) as (src, dst):
         src.wait_writing()
         best = mechanism(src)
@@ -47,10 +58,15 @@ def test_switch(ours: Qemu, name: str) -> None:
 
 def test_between_two_migrations(ours: Qemu) -> None:
     """One was cancelled with one mechanism, the next has another."""
-    config = Config(ours, "kvm", writer=TWO_CPUS)
+    for accel, names in families(ours).items():
+        between_two_migrations(Config(ours, accel, writer=TWO_CPUS), names)
+
+
+def between_two_migrations(config: Config, names: list[str]) -> None:
+    """Begin a migration with each of NAMES, and complete another."""
     with VM("src", config) as src:
         src.wait_writing()
-        for name in [*map(str, PATCHED), LOG.name]:
+        for name in names:
             src.qmp("set-dirty-tracking", mechanism=name)
             with VM("dst", config, incoming=True) as dst:
                 start(src, dst, HELD)
@@ -71,12 +87,27 @@ def test_rings_stay(ours: Qemu) -> None:
         assert "ring" in refused(vm, "ring")
 
 
-@pytest.mark.parametrize("name", ["wrprot", "shared"])
+@pytest.mark.parametrize("name", ["wrprot", "shared", "dirty-bits"])
 def test_started_without(ours: Qemu, name: str) -> None:
     """What takes an early start is not to be had later, patched or not."""
     with VM("guest", Config(ours, ours.accel(LOG))) as vm:
         vm.wait_writing()
         assert "KVM_CAP_WRITE_PROTECT_ALL_MEM" in refused(vm, name)
+
+
+@pytest.mark.skipif(not COLLECTED, reason="KVM has no dirty bits to collect")
+def test_dirty_bits_stay(ours: Qemu) -> None:
+    """Who has them cannot have what waits for faults, nor the reverse."""
+    for accel in ("kvm", ours.accel(DIRTY_BITS)):
+        with VM("guest", Config(ours, accel)) as vm:
+            assert mechanism(vm) == DIRTY_BITS.name
+            for other in (WRPROT, SHARED):
+                assert "KVM_CAP_DIRTY_BITS" in refused(vm, other.name)
+            vm.qmp("set-dirty-tracking", mechanism=LOG.name)
+            assert "KVM_CAP_DIRTY_BITS" in refused(vm, SHARED.name)
+    with VM("guest", Config(ours, ours.accel(SHARED))) as vm:
+        vm.wait_writing()
+        assert "KVM_CAP_DIRTY_BITS" in refused(vm, DIRTY_BITS.name)
 
 
 def test_without_kvm(ours: Qemu) -> None:
