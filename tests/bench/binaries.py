@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.migration.guest import MIB
-from tests.migration.vm import (LOG, SHARED, VM, WRPROT, Config, Mechanism,
-                                Qemu, VMError, pair, path_of, qemu)
+from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, WRPROT, Config,
+                                Mechanism, Qemu, VMError, pair, path_of, qemu)
 
 BINARIES = ("ours", "stock", "backports")
 RING = Mechanism(65536)
 MECHANISMS = {"log": LOG, "ring": RING, "ring-4096": Mechanism(4096),
-              "wrprot": WRPROT, "shared": SHARED}
+              "wrprot": WRPROT, "shared": SHARED, "dirty-bits": DIRTY_BITS}
 
 
 @contextlib.contextmanager

@@ -50,7 +50,8 @@ class Row:
 
 
 IN_LAB = (Row("stock", "log", True), Row("stock", "ring"), Row("ours", "log"),
-          Row("ours", "ring"), Row("ours", "shared", True))
+          Row("ours", "ring"), Row("ours", "shared"),
+          Row("ours", "dirty-bits", True))
 ON_HOST = IN_LAB[:4]
 
 

@@ -20,7 +20,7 @@ HOST_GUEST = ("--pattern", "random", "--mib", "256", "--written-mib", "64",
 TITLES = {"stock": "Debian's 7.2", "backports": "Debian's 10.0",
           "ours": "ours"}
 IN_LAB = (("stock", "log"), ("backports", "log"), ("ours", "log"),
-          ("ours", "shared"))
+          ("ours", "shared"), ("ours", "dirty-bits"))
 ON_HOST = (("stock", "log"), ("backports", "log"), ("ours", "log"),
            ("stock", "ring"), ("backports", "ring"), ("ours", "ring"))
 

@@ -40,7 +40,7 @@ LOADS = (Load("light", 8, 400), Load("moderate", 128, 130),
 LAB_LOADS = (Load("moderate", 32, 100_000),)
 SIDES = (("stock", "log"), ("ours", "log"), ("ours", "ring"),
          ("ours", "ring-4096"))
-LAB_SIDES = (("stock", "log"), ("ours", "ring"), ("ours", "shared"))
+LAB_SIDES = (("stock", "log"), ("ours", "ring"), ("ours", "dirty-bits"))
 
 
 def name_of(where: str, load: Load, qemu: str, mechanism: str) -> str:
