@@ -39,7 +39,7 @@
 #include "write_protect_trace.h"
 
 #define REGION_PAGES	KVM_DIRTY_REGION_PAGES
-static_assert(REGION_PAGES == KVM_PAGES_PER_HPAGE(PG_LEVEL_2M));
+static_assert(KVM_PAGES_PER_HPAGE(PG_LEVEL_2M) == REGION_PAGES);
 
 /* One slot's part of what is collected. */
 struct collect {
@@ -156,6 +156,40 @@ static void clip_region(const struct kvm_memory_slot *slot, gfn_t gfn,
 	*end = min(gfn + REGION_PAGES - slot->base_gfn, (gfn_t)slot->npages);
 }
 
+static bool any_dirty_of_8(const u64 *sptes)
+{
+	return (READ_ONCE(sptes[0]) | READ_ONCE(sptes[1]) |
+		READ_ONCE(sptes[2]) | READ_ONCE(sptes[3]) |
+		READ_ONCE(sptes[4]) | READ_ONCE(sptes[5]) |
+		READ_ONCE(sptes[6]) | READ_ONCE(sptes[7])) & shadow_dirty_mask;
+}
+
+static unsigned long collect_some(u64 *sptes, int count)
+{
+	const u64 mask = shadow_dirty_mask;
+	unsigned long bits = 0;
+	int i;
+
+	for (i = 0; i < count; i++)
+		if (READ_ONCE(sptes[i]) & mask && clear_dirty(&sptes[i]))
+			bits |= BIT(i);
+	return bits;
+}
+
+/* Which of up to BITS_PER_LONG leaves have been written; often, few have. */
+static unsigned long collect_word(u64 *sptes, int count)
+{
+	unsigned long bits = 0;
+	int i;
+
+	for (i = 0; i + 8 <= count; i += 8)
+		if (any_dirty_of_8(&sptes[i]))
+			bits |= collect_some(&sptes[i], 8) << i;
+	if (i < count)
+		bits |= collect_some(&sptes[i], count - i) << i;
+	return bits;
+}
+
 /* Returns how many pages were written. */
 static unsigned long collect_leaves(struct collect *c, u64 *sptes, gfn_t gfn)
 {
@@ -165,12 +199,11 @@ static unsigned long collect_leaves(struct collect *c, u64 *sptes, gfn_t gfn)
 	sptes += (c->slot->base_gfn + page) % SPTE_ENT_PER_PAGE;
 	for (; page < end; page = next) {
 		next = min(ALIGN_DOWN(page, BITS_PER_LONG) + BITS_PER_LONG, end);
-		for (bits = 0; page < next; page++, sptes++)
-			if (READ_ONCE(*sptes) & shadow_dirty_mask &&
-			    clear_dirty(sptes))
-				bits |= BIT(page % BITS_PER_LONG);
+		bits = collect_word(sptes, next - page);
+		sptes += next - page;
 		if (bits) {
-			log_word(c->slot, (next - 1) / BITS_PER_LONG, bits);
+			log_word(c->slot, page / BITS_PER_LONG,
+				 bits << page % BITS_PER_LONG);
 			pages += hweight_long(bits);
 		}
 	}
