@@ -121,6 +121,7 @@ static void test_just_in_time(void)
         g_assert_cmpuint(block(r, 0)->published[page], ==, 0);
         g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, page, 1), ==, 0);
         g_assert_cmpuint(block(r, 0)->published[page], ==, 1);
+        rig_clear(r, block(r, 0));
         rig_write(the_vcpu, 0, page);
         rig_clear(r, block(r, 0));
         rig_check(r);
