@@ -8,7 +8,6 @@
 #include "cpu.h"
 #include "exec/memory.h"
 #include "exec/ram_addr.h"
-#include "migration/misc.h"
 #include "qemu/rcu.h"
 #include "sysemu/dirty-tracking.h"
 
@@ -59,18 +58,14 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     return count;
 }
 
-/*
- * All of it is armed, and stays so: nothing of it goes to rb->clear_bmap.  In
- * postcopy the guest stands still, and the other side has been told which pages
- * are yet to come.
- */
+/* All of it is armed, and stays so: nothing of it goes to rb->clear_bmap. */
 uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
 {
     unsigned long chunk = 1UL << rb->clear_bmap_shift;
     unsigned long first = QEMU_ALIGN_DOWN(page, chunk);
     unsigned long end = MIN(first + chunk, rb->used_length >> TARGET_PAGE_BITS);
 
-    if (!dirty_tracking_clear_publishes() || migration_in_postcopy()) {
+    if (!dirty_tracking_clear_publishes()) {
         return 0;
     }
     RCU_READ_LOCK_GUARD();

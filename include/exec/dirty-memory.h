@@ -65,6 +65,7 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
  * found by that (dirty_tracking_clear_publishes()), move what
  * DIRTY_MEMORY_MIGRATION has of the chunk to @rb->bmap.  Called with whatever
  * guards @rb->bmap, which keeps off syncs; neither the BQL nor RCU is needed.
+ * Not in postcopy, where the other side knows what is yet to come.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
