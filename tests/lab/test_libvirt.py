@@ -17,9 +17,9 @@ from .test_migration import OPTIONS, PYTEST
 TESTS = "tests/libvirt"
 SECONDS = 300  # for one of them, on a busy machine
 
-# There, auto is shared.
+# There, auto is dirty-bits.
 CHECKED = (
-    "test_mechanism.py::test_plain[shared]",
+    "test_mechanism.py::test_plain[dirty-bits]",
     "test_migration.py::test_ways[p2p]",
 )
 SOAKED = (
@@ -54,7 +54,7 @@ def assert_passed(name: str, ended: Ended) -> None:
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_libvirt(name: str) -> None:
-    """A domain has shared, and all its pages arrive."""
+    """A domain has dirty-bits, and all its pages arrive."""
     assert_passed(name, boot(*CHECKED))
 
 

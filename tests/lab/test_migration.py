@@ -25,38 +25,45 @@ PYTEST = [
 SECONDS = 90  # for one of them, on a busy machine
 SOAK_SECONDS = 7200
 DIFFER = re.compile(r"pages? differ|is stale|are stale")
-SOAKED = "wrprot or shared or switch or told or split"
+SOAKED = "wrprot or shared or dirty-bits or switch or told or split"
 
-# Each mechanism meets each number of vCPUs and each pattern, and shared, which
-# is what auto takes there, whatever else may go on.
+# Each mechanism meets each number of vCPUs and each pattern, and the one that
+# auto takes there whatever else may go on.
 CHECKED = {
     "tdp": (
         "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
         "test_identical.py::test_identical[shared-sequential-4-pc]",
-        "test_identical.py::test_identical[shared-random-1-q35]",
         "test_identical.py::test_identical[shared-hot-spot-2-pc]",
+        "test_identical.py::test_identical[dirty-bits-sequential-1-pc]",
+        "test_identical.py::test_identical[dirty-bits-random-2-q35]",
+        "test_identical.py::test_identical[dirty-bits-hot-spot-4-pc]",
         "test_identical.py::test_identical[ring 4096-random-4-q35]",
-        "test_modes.py::test_options[multifd-shared]",
-        "test_modes.py::test_postcopy[shared]",
-        "test_modes.py::test_cancel_and_retry[shared]",
+        "test_modes.py::test_options[multifd-dirty-bits]",
+        "test_modes.py::test_postcopy[dirty-bits]",
+        "test_modes.py::test_cancel_and_retry[dirty-bits]",
         "test_modes.py::test_reset_while_migrating[wrprot]",
-        "test_modes.py::test_snapshot[shared]",
-        "test_hotplug.py::test_plug_and_unplug[shared-pc]",
-        "test_display.py::test_painting[shared]",
-        "test_dirty_rate.py::test_dirty_rate[shared-dirty-bitmap]",
-        "test_stock_peer.py::test_to_stock[shared-pc]",
+        "test_modes.py::test_reset_while_migrating[dirty-bits]",
+        "test_modes.py::test_snapshot[dirty-bits]",
+        "test_hot_pages.py::test_pages_wait[precopy-dirty-bits]",
+        "test_hotplug.py::test_plug_and_unplug[dirty-bits-pc]",
+        "test_display.py::test_painting[dirty-bits]",
+        "test_dirty_rate.py::test_dirty_rate[dirty-bits-dirty-bitmap]",
+        "test_stock_peer.py::test_to_stock[dirty-bits-pc]",
         "test_switch.py::test_between_two_migrations",
+        "test_switch.py::test_dirty_bits_stay",
         "test_switch.py::test_started_without[shared]",
         "test_eager_split.py::test_all_or_none[on]",
         "test_eager_split.py::test_all_or_none[off]",
         "test_eager_split.py::test_auto",
         "test_telemetry.py::test_default_is_told",
-        "test_telemetry.py::test_telemetry[shared]",
+        "test_telemetry.py::test_telemetry[dirty-bits]",
     ),
     "shadow": (
         "test_identical.py::test_identical[wrprot-sequential-2-q35]",
         "test_identical.py::test_identical[shared-random-1-q35]",
+        "test_modes.py::test_postcopy[shared]",
         "test_display.py::test_painting[shared]",
+        "test_telemetry.py::test_default_is_told",
     ),
 }
 
