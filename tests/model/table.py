@@ -65,6 +65,7 @@ PROPAGATE_LAST = Model("propagate", ("VCPUS=2", "LAST_WRITE"))
 
 LINK = Model("link", ("VCPUS=2", "TABLES=2"))
 SUMMARY = Model("summary", ("WRITERS=2",))
+BITS = Model("bits", ("VCPUS=1",))
 RING = Model("ring", ("SIZE=2", "MOST=2"))
 RING_LONGER = Model("ring", ("SIZE=3", "MOST=1"))
 
@@ -76,6 +77,7 @@ MODELS = (
     PROPAGATE_THREE,
     LINK,
     SUMMARY,
+    BITS,
     RING,
     RING_LONGER,
 )
@@ -881,10 +883,137 @@ RING_MUTANTS = mutants(
     ),
 )
 
+BITS_MUTANTS = mutants(
+    BITS,
+    LOST,
+    (
+        (
+            "I3",
+            "a collect without a flush",
+            "    flush(v);\n    unlock(slots_lock)\n}\n\ninline harvest()",
+            "    unlock(slots_lock)\n}\n\ninline harvest()",
+        ),
+        (
+            "dirty bits",
+            "write-protect all without slots_lock",
+            """\
+    lock(slots_lock);
+    lock(p_lock);
+    r_w = false;
+    unlock(p_lock);
+    flush(v);
+    unlock(slots_lock)
+""",
+            """\
+    lock(p_lock);
+    r_w = false;
+    unlock(p_lock);
+    flush(v)
+""",
+        ),
+        (
+            "dirty bits",
+            "opened is not set by who opens",
+            "    :: p == PRESENT && !p_w ->\n        opened = true;\n",
+            "    :: p == PRESENT && !p_w ->\n",
+        ),
+        (
+            "dirty bits",
+            "opened is not set for a new table",
+            "    lock(p_lock);\n    opened = true;\n",
+            "    lock(p_lock);\n",
+        ),
+        (
+            "dirty bits",
+            "opened is set before the lock is taken",
+            """\
+    lock(c_lock);
+    if
+    :: p == PRESENT && !p_w ->
+        opened = true;
+""",
+            """\
+    opened = true;
+    lock(c_lock);
+    if
+    :: p == PRESENT && !p_w ->
+""",
+        ),
+        (
+            "dirty bits",
+            "a new table is noted without the lock",
+            """\
+    lock(p_lock);
+    opened = true;
+""",
+            """\
+    opened = true;
+    lock(p_lock);
+""",
+        ),
+        (
+            "dirty bits",
+            "opened is taken away after the look",
+            """\
+        look();
+        atomic { looking = false; found = false };
+""",
+            """\
+        look();
+        opened = false;
+        atomic { looking = false; found = false };
+""",
+        ),
+        (
+            "dirty bits",
+            "opened is taken away of what is closed now",
+            "open && !found -> reach(QUIET, true); p_w = false }",
+            "open && !found -> p_w = false; open = false }",
+        ),
+        (
+            "dirty bits",
+            "a collect looks without the lock of the table",
+            """\
+        lock(c_lock);
+        open = p_w;
+""",
+            """\
+        open = p_w;
+        lock(c_lock);
+""",
+        ),
+        (
+            "dirty bits",
+            "what is zapped is not logged",
+            "        dirty = true;\n        note_again();\n        lost = false\n",
+            "        lost = false\n",
+        ),
+        (
+            "dirty bits",
+            "what is zapped is logged once",
+            "        dirty = true;\n        note_again();\n        lost = false\n",
+            "        dirty = true;\n        lost = false\n",
+        ),
+        (
+            "dirty bits",
+            "what is to be logged again is not noted in opened",
+            "    again = true;\n    opened = true\n",
+            "    again = true\n",
+        ),
+        (
+            "dirty bits",
+            "opened is noted before again",
+            "    again = true;\n    opened = true\n",
+            "    opened = true;\n    again = true\n",
+        ),
+    ),
+)
+
 MUTANTS = (
     ORDER_MUTANTS
     + PROPAGATE_MUTANTS
     + LINK_MUTANTS
     + SUMMARY_MUTANTS
+    + BITS_MUTANTS
     + RING_MUTANTS
 )

@@ -1,0 +1,326 @@
+/*
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Dirty bits: leaves that stay writable, and a collect that takes what the CPUs
+ * have noted in them.
+ *
+ * The root table R has the entry r, which points to the table P, whose entry p
+ * points to the table C of leaves, one of which is x.  r and p have W; x is
+ * writable whenever it is present, and has a dirty bit, d.  P and C have a
+ * spinlock.  The slot has three bits: dirty, which userspace harvests, opened,
+ * and again.
+ *
+ * vCPUs write and fault for ever, in any order, needed or not; another thread
+ * zaps the page, or its table, or takes its dirty bit away by ageing it; another
+ * one write-protects all.  The migration thread collects, harvests and copies as
+ * often as it likes.  Then all of them finish what they are at, and after one
+ * more collect, harvest and copy the destination has to equal the source.
+ *
+ * A vCPU sets the dirty bit in memory, by a locked operation, when it has no TLB
+ * entry that says that it is set; it may find its way there by upper entries
+ * that it has read long ago, until a flush.  With such a TLB entry it writes
+ * and sets nothing.  Contents and memory order are as in order.pml.
+ *
+ * Left out: huge pages that have a dirty bit, which their leaves inherit before
+ * anybody sees them; shadow pages, which are as in order.pml; the bitmap of entries that
+ * may be writable, which is in propagate.pml: here all of a table are closed.
+ */
+
+#ifndef VCPUS
+#define VCPUS 2
+#endif
+
+/* What a run with -DPROBE= must be able to reach. */
+#define COPIED              1   /* the page was copied in a round */
+#define QUIET               2   /* a collect closed what nobody wrote to */
+#define LATE                3   /* a dirty bit was found under a closed entry */
+#define AGAIN               4   /* a page was logged again */
+#define STALE_TLB           5   /* written when the page was zapped */
+#define CLEARED_TLB         6   /* written between a collect and its flush */
+#define REOPENED            7   /* opened between a collect's first two steps */
+#define LINKED              8   /* the same, by a new table */
+#define ALL_BETWEEN         9   /* an entry was closed by opening r */
+#ifdef PROBE
+#define reach(what, when)   assert(what != PROBE || !(when))
+#else
+#define reach(what, when)   skip
+#endif
+
+/* A leaf, or an entry that points to a table; frozen until TLBs are flushed. */
+#define NONE    0
+#define FROZEN  1
+#define PRESENT 2
+
+/* All was copied once, and is armed. */
+bool r_w = true, p_w;
+byte p = PRESENT, x = PRESENT;
+bool d;
+bool p_lock, c_lock;            /* of the tables P and C */
+bool slots_lock;
+
+bool opened, again, dirty;
+
+bool stale;                     /* the destination lacks what is in the page */
+bool tlb[VCPUS];                /* an entry that says that d is set */
+byte walk[VCPUS];               /* how many upper entries it has passed */
+bool looking;                   /* a collect has taken the bit of opened */
+
+bool quiet;                     /* nothing new from now on */
+byte running = VCPUS + 2;
+
+#define lock(l)     atomic { !l -> l = true }
+#define unlock(l)   l = false
+
+inline flush(v)
+{
+    v = 0;
+    do
+    :: atomic { v < VCPUS -> tlb[v] = false; walk[v] = 0; v++ }
+    :: atomic { v == VCPUS -> v = 0; break }
+    od
+}
+
+inline note_again()
+{
+    again = true;
+    opened = true
+}
+
+/* Opens r; what is below it is closed first. */
+inline open_r()
+{
+    lock(p_lock);
+    if
+    :: !r_w ->
+        lock(c_lock);
+        atomic { reach(ALL_BETWEEN, p_w); p_w = false };
+        unlock(c_lock);
+        r_w = true
+    :: else
+    fi;
+    unlock(p_lock)
+}
+
+inline open_p()
+{
+    lock(c_lock);
+    if
+    :: p == PRESENT && !p_w ->
+        opened = true;
+        atomic {
+            if
+            :: p == PRESENT -> reach(REOPENED, looking); p_w = true
+            :: else
+            fi
+        }
+    :: else
+    fi;
+    unlock(c_lock)
+}
+
+/* An empty table, or one of a huge page that was closed, and is split. */
+inline link()
+{
+    lock(p_lock);
+    opened = true;
+    atomic {
+        if
+        :: p == NONE ->
+            reach(LINKED, looking);
+            p = PRESENT;
+            p_w = true;
+            if
+            :: x = PRESENT
+            :: skip
+            fi
+        :: else
+        fi
+    };
+    unlock(p_lock)
+}
+
+inline map()
+{
+    if
+    :: atomic { p == PRESENT && x == NONE -> x = PRESENT; d = true };
+        dirty = true;
+        note_again()
+    :: else
+    fi
+}
+
+proctype vcpu(byte id)
+{
+    do
+    :: quiet -> break
+    :: atomic {
+        tlb[id] ->
+        reach(STALE_TLB, x != PRESENT);
+        reach(CLEARED_TLB, x == PRESENT && !d);
+        stale = true
+       }
+    :: atomic { walk[id] == 0 && r_w -> walk[id] = 1 }
+    :: atomic { walk[id] == 1 && p_w -> walk[id] = 2 }
+    :: atomic { walk[id] == 2 && x == PRESENT -> d = true; tlb[id] = true }
+    :: atomic { !r_w -> skip };
+        open_r()
+    :: atomic { p == PRESENT && !p_w -> skip };
+        open_p()
+    :: atomic { p == NONE -> skip };
+        link()
+    :: atomic { x == NONE -> skip };
+        map()
+    od;
+    running--
+}
+
+inline log_lost()
+{
+    if
+    :: lost ->
+        dirty = true;
+        note_again();
+        lost = false
+    :: else
+    fi
+}
+
+proctype zapper()
+{
+    byte v;
+    bool lost;
+
+    do
+    :: quiet -> break
+    :: atomic { x == PRESENT -> x = FROZEN; lost = d; d = false };
+        log_lost();
+        flush(v);
+        x = NONE
+    :: atomic { p == PRESENT -> p = FROZEN; p_w = false };
+        if
+        :: atomic { x == PRESENT -> x = FROZEN; lost = d; d = false }
+        :: else
+        fi;
+        log_lost();
+        flush(v);
+        x = NONE;
+        p = NONE
+    :: atomic { x == PRESENT -> lost = d; d = false };  /* no flush */
+        log_lost()
+    od;
+    running--
+}
+
+inline write_protect_all()
+{
+    lock(slots_lock);
+    lock(p_lock);
+    r_w = false;
+    unlock(p_lock);
+    flush(v);
+    unlock(slots_lock)
+}
+
+proctype protector()
+{
+    byte v;
+
+    do
+    :: quiet -> break
+    :: write_protect_all()
+    od;
+    running--
+}
+
+inline look()
+{
+    lock(p_lock);
+    if
+    :: p == PRESENT ->
+        lock(c_lock);
+        open = p_w;
+        if
+        :: atomic { d -> reach(LATE, !open); d = false; found = true };
+            dirty = true
+        :: else
+        fi;
+        if
+        :: atomic { open && !found -> reach(QUIET, true); p_w = false }
+        :: else
+        fi;
+        unlock(c_lock)
+    :: else
+    fi;
+    unlock(p_lock)
+}
+
+inline collect()
+{
+    lock(slots_lock);
+    if
+    :: opened ->
+        atomic { opened = false; looking = true };
+        if
+        :: atomic { again -> reach(AGAIN, true); again = false };
+            dirty = true
+        :: else
+        fi;
+        look();
+        atomic { looking = false; found = false };
+        if
+        :: atomic { open -> open = false };
+            opened = true
+        :: else
+        fi
+    :: else
+    fi;
+    flush(v);
+    unlock(slots_lock)
+}
+
+inline harvest()
+{
+    atomic { harvested = dirty; dirty = false }
+}
+
+inline copy()
+{
+    if
+    :: harvested -> stale = false; harvested = false
+    :: else
+    fi
+}
+
+proctype migration()
+{
+    byte v;
+    bool harvested, found, open;
+
+    do
+    :: collect();
+        harvest();
+        reach(COPIED, harvested);
+        copy()
+    :: quiet = true;
+        break
+    od;
+    running == 0;
+    collect();
+    harvest();
+    copy();
+    assert(!stale)
+}
+
+init {
+    atomic {
+        byte n;
+
+        for (n : 0 .. VCPUS - 1) {
+            run vcpu(n)
+        }
+        n = 0;
+        run zapper();
+        run protector();
+        run migration()
+    }
+}
