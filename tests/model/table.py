@@ -883,6 +883,12 @@ RING_MUTANTS = mutants(
     ),
 )
 
+LOG_LOST = """\
+        dirty = true;
+        note_again();
+        lost = false
+"""
+
 BITS_MUTANTS = mutants(
     BITS,
     LOST,
@@ -985,13 +991,13 @@ BITS_MUTANTS = mutants(
         (
             "dirty bits",
             "what is zapped is not logged",
-            "        dirty = true;\n        note_again();\n        lost = false\n",
+            LOG_LOST,
             "        lost = false\n",
         ),
         (
             "dirty bits",
             "what is zapped is logged once",
-            "        dirty = true;\n        note_again();\n        lost = false\n",
+            LOG_LOST,
             "        dirty = true;\n        lost = false\n",
         ),
         (
