@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.migration.guest import Writer
 from tests.migration.vm import best
 
 from .domain import Config, Domain
@@ -27,7 +28,7 @@ def test_ring(hosts: Hosts, size: int) -> None:
 def test_plain(hosts: Hosts, best: str) -> None:
     """A domain whose XML says nothing has the best of each host it is on."""
     source, target = hosts
-    with Domain(Config(shared=False), *hosts) as domain:
+    with Domain(Config(shared=False, writer=Writer(mib=8)), *hosts) as domain:
         assert domain.mechanism(source) == best
         assert domain.printed(source, 1)
         migrate(domain, *hosts)
