@@ -118,10 +118,29 @@ static void log_page(const struct kvm_memory_slot *slot, gfn_t gfn)
 	log_word(slot, rel_gfn / BITS_PER_LONG, BIT(rel_gfn % BITS_PER_LONG));
 }
 
-void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn, int level)
+static bool is_dirty_leaf(u64 spte, int level)
+{
+	return is_shadow_present_pte(spte) && is_last_spte(spte, level) &&
+	       is_dirty_spte(spte);
+}
+
+/* The leaves of a huge page that is split have its dirty bit. */
+static bool loses_dirty(u64 old_spte, u64 new_spte, int level)
+{
+	return is_dirty_leaf(old_spte, level) &&
+	       !is_dirty_leaf(new_spte, level) &&
+	       (!is_shadow_present_pte(new_spte) ||
+		is_last_spte(new_spte, level));
+}
+
+void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
+			      u64 old_spte, u64 new_spte, int level)
 {
 	gfn_t end = gfn + KVM_PAGES_PER_HPAGE(level);
 	struct kvm_memory_slot *slot;
+
+	if (!loses_dirty(old_spte, new_spte, level))
+		return;
 
 	slot = __gfn_to_memslot(__kvm_memslots(kvm, as_id), gfn);
 	if (!slot || !kvm_slot_dirty_track_enabled(slot))

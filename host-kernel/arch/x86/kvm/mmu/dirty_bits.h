@@ -31,7 +31,8 @@ void __tdp_mmu_note_opened(struct kvm *kvm, struct kvm_mmu_page *table);
 void __tdp_mmu_begin_link(struct kvm *kvm, struct kvm_mmu_page *table);
 void __tdp_mmu_end_link(struct kvm_mmu_page *table);
 void __kvm_log_again(const struct kvm_memory_slot *slot, gfn_t gfn);
-void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn, int level);
+void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
+			      u64 old_spte, u64 new_spte, int level);
 
 /*
  * The entry that points to @table is about to become writable, and does so
@@ -82,12 +83,16 @@ static inline void kvm_log_again(struct kvm *kvm,
 		__kvm_log_again(slot, gfn);
 }
 
-/* A dirty bit went away with its leaf, and nobody has collected it. */
+/*
+ * An SPTE has changed: if a dirty bit went away with its leaf, nobody has
+ * collected it.
+ */
 static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
-					  int level)
+					  u64 old_spte, u64 new_spte, int level)
 {
 	if (kvm_dirty_bits_enabled(kvm))
-		__tdp_mmu_log_lost_dirty(kvm, as_id, gfn, level);
+		__tdp_mmu_log_lost_dirty(kvm, as_id, gfn, old_spte, new_spte,
+					 level);
 }
 
 /*
