@@ -54,6 +54,13 @@ bool dirty_tracking_clear_publishes(void)
     return kvm_enabled() && kvm_dirty_tracking_clear_publishes();
 }
 
+void dirty_tracking_all_dirty(void)
+{
+    if (kvm_enabled()) {
+        kvm_dirty_tracking_all_dirty();
+    }
+}
+
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
     if (!kvm_enabled()) {

@@ -44,6 +44,7 @@ struct KVMDirtyTracking {
     bool split_wanted;          /* by a migration whose logging begins */
     bool split_running;         /* the thread is to be joined */
     QemuThread splitter;
+    bool all_dirty;             /* before the next sync: nothing to find */
     int64_t sync_start;         /* of the sync under way, or 0 */
     int64_t kick_ns;            /* in it, while the BQL was not held */
     uint64_t bql_hold_ns;       /* in all syncs */
@@ -335,7 +336,10 @@ static void kvm_dirty_log_sync_global(MemoryListener *listener)
         return;
     }
     sync_begin(dirty);
-    kvmd_sync(dirty->engine);
+    if (!dirty->all_dirty) {
+        kvmd_sync(dirty->engine);
+    }
+    dirty->all_dirty = false;
 }
 
 /* The part of @slot that is in @section, as pages of @slot. */
@@ -596,6 +600,11 @@ uint32_t kvm_dirty_ring_size(void)
 bool kvm_dirty_tracking_clear_publishes(void)
 {
     return kvmd_clear_publishes(kvm_state->dirty->engine);
+}
+
+void kvm_dirty_tracking_all_dirty(void)
+{
+    kvm_state->dirty->all_dirty = kvm_dirty_tracking_clear_publishes();
 }
 
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)

@@ -33,6 +33,11 @@ bool kvm_dirty_tracking_clear_publishes(void)
     g_assert_not_reached();
 }
 
+void kvm_dirty_tracking_all_dirty(void)
+{
+    g_assert_not_reached();
+}
+
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     g_assert_not_reached();

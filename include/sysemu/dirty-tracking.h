@@ -68,6 +68,20 @@ bool kvm_dirty_tracking_clear_publishes(void);
 bool dirty_tracking_clear_publishes(void);
 
 /*
+ * kvm_dirty_tracking_all_dirty: a migration that has all pages yet to send is
+ * about to have its first sync, and logging is on; for a guest that runs under
+ * KVM.  Where clearing a chunk publishes, the sync then leaves it to that to
+ * find what was written, so that it does not go through all memory.  Called
+ * with the BQL held, which stays so until the sync.
+ */
+void kvm_dirty_tracking_all_dirty(void);
+
+/*
+ * dirty_tracking_all_dirty: the same for any guest.
+ */
+void dirty_tracking_all_dirty(void);
+
+/*
  * kvm_dirty_tracking_set: have KVM track dirty pages with @mechanism from now
  * on; called with the BQL held, while no migration is active.
  * Returns: false with @errp set, and all as it was, if that is not possible.

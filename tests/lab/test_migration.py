@@ -57,6 +57,7 @@ CHECKED = {
         "test_eager_split.py::test_auto",
         "test_telemetry.py::test_default_is_told",
         "test_telemetry.py::test_telemetry[dirty-bits]",
+        "test_telemetry.py::test_written_before[dirty-bits]",
     ),
     "shadow": (
         "test_identical.py::test_identical[wrprot-sequential-2-q35]",
