@@ -45,8 +45,11 @@ each_mechanism = pytest.mark.parametrize("ring", NAMES, ids=NAMES.get)
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ways(hosts: Hosts, way: Way) -> None:
-    """It does not matter who leads, nor what the pages go through."""
-    with Domain(Config(), *hosts) as domain:
+    """It does not matter who leads, nor what the pages go through.
+
+    A way may be slow, and what tracks the pages need not slow the guest down.
+    """
+    with Domain(Config(writer=Writer(mib=8)), *hosts) as domain:
         domain.wait_writing(hosts[0])
         migrate_identical(domain, *hosts, way=way)
 
