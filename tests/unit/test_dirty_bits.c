@@ -7,37 +7,16 @@
  * test_stress.c.
  */
 
-#include "rig.h"
+#include "two_slots.h"
 
 #include <errno.h>
 #include <linux/kvm_dirty_tracking.h>
 
 #define PAGES 40000             /* more than a word of the summary stands for */
-#define OTHER (1 << 16 | 3)     /* a slot of another address space */
-#define OTHER_PAGES 77
-
-static RigVcpu *the_vcpu;
 
 static Rig *two_slots(void)
 {
-    Rig *r = rig_new_patched(KVMD_DIRTY_BITS);
-
-    r->exact = true;
-    the_vcpu = rig_vcpu(r, 0);
-    rig_add(r, 0, PAGES, true);
-    rig_add(r, OTHER, OTHER_PAGES, true);
-    return r;
-}
-
-static void two_slots_free(Rig *r)
-{
-    rig_vcpu_free(the_vcpu);
-    rig_free(r);
-}
-
-static RigBlock *block(Rig *r, uint32_t slot_id)
-{
-    return r->at[slot_id >> 16][slot_id & 0xffff];
+    return two_slots_new(KVMD_DIRTY_BITS, PAGES);
 }
 
 static void write_some(void)

@@ -8,14 +8,13 @@
  */
 
 #include "race.h"
+#include "two_slots.h"
 
 #include <errno.h>
 #include <linux/kvm_dirty_tracking.h>
 #include <string.h>
 
 #define PAGES 1100              /* three regions, the last one short */
-#define OTHER (1 << 16 | 3)     /* a slot of another address space */
-#define OTHER_PAGES 77
 #define GROUP KVM_DIRTY_SUMMARY_PAGES
 #define REGION 512
 
@@ -30,27 +29,12 @@ static Rig *strict_rig(Mechanism m)
     return r;
 }
 
-static RigVcpu *the_vcpu;
-
 static Rig *two_slots(Mechanism m)
 {
-    Rig *r = strict_rig(m);
+    Rig *r = two_slots_new(m, PAGES);
 
-    the_vcpu = rig_vcpu(r, 0);
-    rig_add(r, 0, PAGES, true);
-    rig_add(r, OTHER, OTHER_PAGES, true);
+    r->strict = true;
     return r;
-}
-
-static void two_slots_free(Rig *r)
-{
-    rig_vcpu_free(the_vcpu);
-    rig_free(r);
-}
-
-static RigBlock *block(Rig *r, uint32_t slot_id)
-{
-    return r->at[slot_id >> 16][slot_id & 0xffff];
 }
 
 static bool maps(Mechanism m)
