@@ -19,6 +19,9 @@ from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 WRITER = Writer(mib=64, pattern=1, cpus=2)
 ROUNDS = Options(bandwidth=100 * MIB, downtime_limit=80)
 
+# It ends even if no fault slows the guest down.
+ENDS = Options(downtime_limit=2000)
+
 
 def deferred(state: dict[str, Any]) -> int:
     """Return how many pages have waited, by the answer of query-migrate."""
@@ -49,7 +52,7 @@ def test_pages_wait(ours: Qemu, mechanism: Mechanism,
         found = wait_deferred(src, dst, options)["hot-pages"]
         assert found["saved-bytes"] == 4096 * found["deferred"]
         assert found["waiting"] <= found["deferred"]
-        release(src, options)
+        release(src, ENDS)
         result = finish(src, dst, options)
         assert deferred(result.info) >= found["deferred"]
         assert result.info["hot-pages"]["waiting"] == 0
