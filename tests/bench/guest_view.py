@@ -146,6 +146,7 @@ def report(view: View, times: Times, around: float,
             and (a + step < times.stop or a > times.resume)]
     took = times.end - times.begin
     during = view.rate(times.begin, times.end) / before
+    live_kept = view.rate(times.begin, times.stop) / before
     after = view.rate(times.end, edges[-1]) / before
     return [
         f"rate {' '.join(f'{rate:.0f}' for rate in rates)} per-s",
@@ -156,6 +157,7 @@ def report(view: View, times: Times, around: float,
           for name in ("stop", "resume", "end")),
         f"before {before:.0f} per-s",
         f"kept {during * 100:.2f} %",
+        f"kept-live {live_kept * 100:.2f} %",
         f"lost {(1 - during) * took * 1000:.1f} ms",
         f"lost-after {(1 - after) * around * 1000:.1f} ms",
         f"worst {min(live, default=0) / before * 100:.2f} %",
