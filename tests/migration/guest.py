@@ -21,6 +21,7 @@ SEQUENTIAL, RANDOM, HOT_SPOT = range(3)
 PATTERNS = {"sequential": SEQUENTIAL, "random": RANDOM, "hot-spot": HOT_SPOT}
 
 CPU_PAGES = 0x10000
+COUNTER = struct.Struct("<QI")  # page writes, and 1 while the vCPU runs
 PARAMS_OFFSET = 0x40
 PARAMS = struct.Struct("<9I")
 MAGIC = 0x31575444
@@ -65,6 +66,10 @@ def _plain_image() -> bytes:
 
 
 def unpack_counters(pages: bytes, cpus: int) -> list[int]:
-    """Return the write counter of each vCPU out of its counter pages."""
-    return [struct.unpack_from("<Q", pages, PAGE * cpu)[0]
-            for cpu in range(cpus)]
+    """Return the write counter of each vCPU out of its counter pages.
+
+    It is 0 for a vCPU that does not run: firmware leaves things of its own
+    there before the guest starts.
+    """
+    found = (COUNTER.unpack_from(pages, PAGE * cpu) for cpu in range(cpus))
+    return [count if alive == 1 else 0 for count, alive in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def assert_one_moment(vm: VM) -> None:
     memory = vm.read_memory(writer.base, writer.mib * MIB)
     passes = [struct.unpack_from("<I", memory, at)[0]
               for at in range(0, len(memory), PAGE)]
-    assert passes[0] > 1
+    assert passes[0] > 1, Counter(passes)
     border = passes.index(passes[0] - 1) if passes[-1] != passes[0] else None
     assert set(passes[:border]) == {passes[0]}
     if border is not None:
