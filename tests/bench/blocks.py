@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib
 from matplotlib.figure import Figure as Drawing
@@ -35,6 +35,11 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
+
+    def filled(self) -> Table:
+        """Without the rows that have no figure."""
+        rows = [row for row in self.rows if set(row[1:]) != {NONE}]
+        return replace(self, rows=rows)
 
     def markdown(self) -> str:
         """The same for the documents."""

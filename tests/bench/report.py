@@ -40,9 +40,18 @@ def measured(chapter: Chapter, quick: bool,
             for step in chapter.steps(quick)]
 
 
-def drawn(chapters: Sequence[Chapter], results: Results) -> Shown:
+def filled(blocks: Sequence[Block]) -> list[Block]:
+    """Without what a quick run has no figures for."""
+    found = [block.filled() if isinstance(block, Table) else block
+             for block in blocks]
+    return [block for block in found
+            if not isinstance(block, Table) or block.rows]
+
+
+def drawn(chapters: Sequence[Chapter], quick: bool, results: Results) -> Shown:
     """What there is to show of what was measured."""
-    return [(chapter, chapter.blocks(results)) for chapter in chapters]
+    return [(chapter, (filled if quick else list)(chapter.blocks(results)))
+            for chapter in chapters]
 
 
 def page(shown: Shown, quick: bool, results: Results,
@@ -93,7 +102,7 @@ def write(directory: Path, chapters: Sequence[Chapter], quick: bool,
     """Write all that is said in docs/bench.md; returns report.html's path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "report.html"
-    shown = drawn(chapters, results)
+    shown = drawn(chapters, quick, results)
     for name, text in (
             (path.name, page(shown, quick, results, about)),
             ("results.json", data(chapters, quick, results, about)),

@@ -157,12 +157,23 @@ def test_report(tmp_path: Path) -> None:
     assert (tmp_path / "one-1.svg").read_text().startswith("<svg")
 
 
+def test_quick_leaves_out(tmp_path: Path) -> None:
+    """What was not measured has no row in a quick report, and no table."""
+    half = Table(["a", "b"], [["x", "1"], ["y", "–"]])
+    none = Table(["a", "b"], [["z", "–"]])
+    one = Chapter("c", "C", lambda quick: [], lambda results: [half, none])
+    for quick, rows in ((True, ["x"]), (False, ["x", "y", "z"])):
+        shown = report.drawn([one], quick, Results(tmp_path, VERSIONS))
+        tables = [block for block in shown[0][1] if isinstance(block, Table)]
+        assert [row[0] for table in tables for row in table.rows] == rows
+
+
 @pytest.mark.parametrize("one", CHAPTERS, ids=lambda one: one.name)
 def test_chapter_without_figures(one: Chapter, tmp_path: Path) -> None:
     """A chapter of which nothing was measured can be shown; names differ."""
     results = Results(tmp_path, VERSIONS)
     for quick in (True, False):
-        shown = report.drawn([one], results)
+        shown = report.drawn([one], quick, results)
         assert_self_contained(report.page(shown, quick, results, ABOUT))
         names = [step.name for step in one.steps(quick)]
         assert names and len(set(names)) == len(names)
