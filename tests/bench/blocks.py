@@ -102,6 +102,6 @@ def ratio(base: Stat | None, ours: Stat | None) -> str:
     """How many of ours are one of the baseline; more is better for ours."""
     if base is None or ours is None or not ours.median:
         return NONE
-    if len(base.values) > 1 and base.noise(ours):
+    if len(base.values) > 1 and base != ours and base.noise(ours):
         return "noise"
     return f"{number(base.median / ours.median)}×"
