@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,7 @@ class Plot:
     drawing: Drawing
     words: str
 
+    @functools.cached_property
     def svg(self) -> str:
         """As an element of a page; the same figures give the same bytes."""
         out = io.StringIO()

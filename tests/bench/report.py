@@ -112,5 +112,5 @@ def write(directory: Path, chapters: Sequence[Chapter], quick: bool,
         plots = [block for block in blocks if isinstance(block, Plot)]
         for place, plot in enumerate(plots, 1):
             (directory / f"{chapter.name}-{place}.svg").write_text(
-                plot.svg(), encoding="utf-8")
+                plot.svg, encoding="utf-8")
     return path
