@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from .blocks import Block, Chapter, Table, Text, cell, ratio
 from .results import Results
-from .step import PYTHON, Lab, Step
+from .step import COUNTED, PYTHON, Step
 
-MACHINE = Lab(icount=True, memory=1200)
 GUEST = ("--mib", "96", "--written-mib", "64", "--delay", "15000",
          "--mib-per-second", "100", "--rounds-seconds", "1")
 SIDES = (("stock", "log"), ("ours", "shared"), ("ours", "dirty-bits"))
@@ -44,7 +43,7 @@ def steps(quick: bool) -> Sequence[Step]:
         Step(name_of(case, qemu, mechanism),
              (*PYTHON, "tests.bench.fast_wp", "--case", case.name,
               "--qemu", qemu, "--mechanism", mechanism, *GUEST),
-             MACHINE, seconds=50)
+             COUNTED, seconds=50)
         for case in cases for qemu, mechanism in (QUICK if quick else SIDES)]
 
 

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure as Drawing
 from .blocks import (NONE, Block, Chapter, Plot, Table, Text, cell,
                      ratio)
 from .results import Results
-from .step import PYTHON, Lab, Step
+from .step import COUNTED, PYTHON, Lab, Step
 
-COUNTED = Lab(icount=True, memory=1200)
 BESIDE = Lab(cpus=4, memory=2048)
 PROGRAM = (*PYTHON, "tests.bench.guest_view")
 GUEST = ("--pattern", "random", "--mib", "64", "--written-mib", "16",
@@ -223,8 +222,8 @@ CPU_TEXT = Text(
     "did.")
 LAB_TEXT = Text(
     "In the lab there is one CPU here, whose clock counts instructions: "
-    "whatever else the machine does makes no difference. The guest shares that CPU "
-    "with both QEMUs, the one that sends and the one that receives, and with"
+    "whatever else the machine does makes no difference. The guest shares "
+    "that CPU with both QEMUs, the one that sends and the one that receives, and with"
     " the program that watches. That is most of what it loses, and no "
     "mechanism can give it back: the rows differ by what tracking costs on "
     "top. All rows have our host kernel; stock QEMU asks it for nothing. A "

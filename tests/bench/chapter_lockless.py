@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .blocks import NONE, Block, Chapter, Table, Text, cell, ratio
 from .results import Results
-from .step import PYTHON, Lab, Step
+from .step import COUNTED, PYTHON, Step
 
 MEMORY = 96
 KERNELS = {"stock": "stock", "ours": "patched"}
@@ -56,8 +56,7 @@ def step(paging: Paging, load: Load, side: str) -> Step:
          "-c", str(load.passes), "-t", "1", "--memory", str(MEMORY),
          "--qemu", side, "--mechanism", mechanism, "--shared-ram",
          "--mib-per-second", "100", "--downtime-ms", "20"),
-        Lab(kernel=KERNELS[side], icount=True, memory=1200,
-            append=paging.append),
+        replace(COUNTED, kernel=KERNELS[side], append=paging.append),
         seconds=60)
 
 
@@ -118,7 +117,8 @@ WHY = Text(
     "the lock that all vCPUs needed for their faults. Here: one vCPU and one"
     f" CPU that counts instructions, a guest of {MEMORY} MiB at 100 MiB/s; "
     "stock QEMU on the stock kernel against ours on the patched one, with "
-    "dirty-bits, or with shared where there is no TDP MMU. Linux 6.1 has fast page faults without that lock already, and one "
+    "dirty-bits, or with shared where there is no TDP MMU. Linux 6.1 has fast"
+    " page faults without that lock already, and one "
     "CPU has no contention, so that what was gained by not waiting cannot "
     "show here; what shows is the work itself. Most of the slowdown is that "
     "of the two QEMUs, which have the same CPU as the guest. A migration "

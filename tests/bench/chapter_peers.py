@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .blocks import Block, Chapter, Table, Text, cell, ratio
+from .chapter_guest_view import PROGRAM, Row
 from .results import Results
-from .step import PYTHON, Lab, Step
+from .step import COUNTED, Step
 
-MACHINE = Lab(icount=True, memory=1200)
-PROGRAM = (*PYTHON, "tests.bench.guest_view")
 LAB_GUEST = ("--pattern", "random", "--mib", "64", "--written-mib", "16",
              "--mib-per-second", "60", "--downtime-ms", "20",
              "--around-seconds", "0.3", "--rounds-seconds", "0.6")
@@ -33,12 +32,12 @@ def name_of(where: str, qemu: str, mechanism: str) -> str:
 def steps(quick: bool) -> Sequence[Step]:
     """A quick run is on this host only, and without rings."""
     host = [Step(name_of("host", *side),
-                 (*PROGRAM, "--qemu", side[0], "--mechanism", side[1],
-                  *HOST_GUEST), kvm=True, runs=1 if quick else 3, seconds=10)
+                 (*PROGRAM, *Row(*side).words, *HOST_GUEST), kvm=True,
+                 runs=1 if quick else 3, seconds=10)
             for side in ON_HOST if side[1] == "log" or not quick]
     lab = [Step(name_of("lab", *side),
-                (*PROGRAM, "--qemu", side[0], "--mechanism", side[1],
-                 *LAB_GUEST), MACHINE, seconds=60) for side in IN_LAB]
+                (*PROGRAM, *Row(*side).words, *LAB_GUEST), COUNTED,
+                seconds=60) for side in IN_LAB]
     return host if quick else [*lab, *host]
 
 

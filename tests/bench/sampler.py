@@ -14,7 +14,6 @@ from __future__ import annotations
 import mmap
 import os
 import select
-import struct
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Optional, Sequence
 
-from tests.migration.guest import CPU_PAGES, PAGE, ROOT
+from tests.migration.guest import CPU_PAGES, PAGE, ROOT, unpack_counters
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,8 @@ def be_punctual() -> None:
 
 def count(ram: mmap.mmap, cpus: int) -> int:
     """The page writes of all vCPUs of a guest."""
-    return sum(struct.unpack_from("<Q", ram, CPU_PAGES + PAGE * cpu)[0]
-               for cpu in range(cpus))
+    pages = ram[CPU_PAGES:CPU_PAGES + PAGE * cpus]
+    return sum(unpack_counters(pages, cpus))
 
 
 def sample(maps: Sequence[mmap.mmap], cpus: int,

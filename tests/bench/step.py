@@ -47,6 +47,10 @@ class Lab:
         return [*words, "--"]
 
 
+# For a guest and both QEMUs of its migration.
+COUNTED = Lab(icount=True, memory=1200)
+
+
 @dataclass(frozen=True)
 class Figure:
     """What a program printed under one name."""

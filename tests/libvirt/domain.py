@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 from tests.migration.compare import differing_in_maps
 from tests.migration.guest import (
+    COUNTERS,
     CPU_PAGES,
     MIB,
     PAGE,
@@ -38,7 +39,6 @@ DELAY = 0x7C00 + PARAMS_OFFSET + 5 * 4
 LOOPS = 3
 
 # On a vCPU's own page, and at the start of each page it writes.
-COUNTERS = struct.Struct("<QII")
 STAMP = struct.Struct("<I")
 
 

@@ -21,7 +21,8 @@ SEQUENTIAL, RANDOM, HOT_SPOT = range(3)
 PATTERNS = {"sequential": SEQUENTIAL, "random": RANDOM, "hot-spot": HOT_SPOT}
 
 CPU_PAGES = 0x10000
-COUNTER = struct.Struct("<QI")  # page writes, and 1 while the vCPU runs
+# At the start of a vCPU's: page writes, 1 while it runs, passes.
+COUNTERS = struct.Struct("<QII")
 PARAMS_OFFSET = 0x40
 PARAMS = struct.Struct("<9I")
 MAGIC = 0x31575444
@@ -71,5 +72,5 @@ def unpack_counters(pages: bytes, cpus: int) -> list[int]:
     It is 0 for a vCPU that does not run: firmware leaves things of its own
     there before the guest starts.
     """
-    found = (COUNTER.unpack_from(pages, PAGE * cpu) for cpu in range(cpus))
-    return [count if alive == 1 else 0 for count, alive in found]
+    found = (COUNTERS.unpack_from(pages, PAGE * cpu) for cpu in range(cpus))
+    return [count if alive == 1 else 0 for count, alive, _ in found]
