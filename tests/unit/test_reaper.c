@@ -1,5 +1,5 @@
 /*
- * The reaper: when it reaps, and when it leaves the rings alone.
+ * The reaper: when it looks, when it reaps, and when it leaves the rings alone.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -12,6 +12,8 @@
 #include "rig.h"
 #include "clock_hook.h"
 
+#include <errno.h>
+
 /* Here the names mean GLib's. */
 #undef g_get_monotonic_time
 #undef g_cond_wait_until
@@ -19,6 +21,9 @@
 #undef g_cond_signal
 
 #define SIZE 1024
+/* What a vCPU can fill before it stops, with PML: the engine counts on that. */
+#define WHOLE (SIZE - 64 - 512)
+#define HALF (WHOLE / 2)
 #define PAGES 5003              /* not a multiple of 64 */
 #define SECOND G_USEC_PER_SEC
 #define SHORTEST 250
@@ -43,6 +48,7 @@ static struct {
     Guest guests[2];
     gint64 seen;                /* a test's own */
     uint64_t count;
+    KvmDirtyStats before;
     unsigned resets;
 } w;
 
@@ -99,6 +105,7 @@ static void world_new(void (*asleep)(gint64 until))
     w.asleep = asleep;
     w.seen = 0;
     w.count = 0;
+    w.before = (KvmDirtyStats) { 0 };
     for (size_t i = 0; i < G_N_ELEMENTS(w.guests); i++) {
         w.guests[i] = (Guest) { .vcpu = rig_vcpu(w.rig, i), .page = i };
     }
@@ -193,9 +200,10 @@ static void asleep_idle(gint64 until)
     }
     g_assert_cmpint(until - w.now, ==, w.seen);
     g_assert_cmpint(interval(), ==, w.seen);
-    g_assert_cmpuint(stats().reaps, ==, w.count++);
     w.seen = MIN(2 * w.seen, SECOND);
     if (w.sleeps == 20) {
+        g_assert_cmpuint(w.rig->fake->resets, ==, 0);
+        g_assert_cmpuint(stats().reaps, ==, 0);
         g_assert_cmpint(w.seen, ==, SECOND);
         stop();
     }
@@ -209,14 +217,8 @@ static void test_idle(void)
     world_free();
 }
 
-/* The interval at which a ring gets a quarter full. */
-static gint64 quarter(double pages_per_second)
-{
-    return CLAMP(SECOND * (SIZE / 4) / pages_per_second, SHORTEST, SECOND);
-}
-
 /* Pages are counted in whole ones. */
-static void assert_near(gint64 a, gint64 b)
+static void assert_near(gint64 a, double b)
 {
     g_assert_cmpint(a, >=, b - b / 50);
     g_assert_cmpint(a, <=, b + b / 50);
@@ -224,19 +226,45 @@ static void assert_near(gint64 a, gint64 b)
 
 #define SETTLE 40               /* sleeps */
 
-static const double rates[] = { 1, 300, 1000, 17000, 100000, 600000, 5e6 };
+/*
+ * Of what it reaps, a ring had been filled by half at the last look but one,
+ * and a quarter of the rest came after that; a rate that does not allow looks
+ * so close to each other is reaped by what comes in the shortest interval.
+ * Nor are there more looks than it takes.
+ */
+static void assert_paced(double rate)
+{
+    KvmDirtyStats now = stats();
+    uint64_t reaps = now.reaps - w.before.reaps;
+    uint64_t pages = now.pages - w.before.pages;
+    double most = HALF + HALF / 4.0 + 1;
+    double least = CLAMP(SHORTEST * rate / SECOND - 1, 0, HALF);
 
-/* Each rate leads to its interval, from whatever there was before. */
+    g_assert_cmpuint(now.ring_full_exits, ==, w.before.ring_full_exits);
+    g_assert_cmpuint(pages, <=, reaps * most);
+    g_assert_cmpuint(pages, >=, reaps * least);
+    g_assert_cmpuint(reaps * 5, >=, SETTLE);
+}
+
+static const double rates[] = { 300, 1000, 17000, 100000, 600000, 5e6 };
+
+/* Each rate finds its pace, from whatever there was before. */
 static void asleep_rates(gint64 until)
 {
-    static const int order[] = { 0, 3, 1, 4, 2, 6, 0, 5, 6, 3 };
+    static const int order[] = { 0, 3, 1, 4, 2, 5, 0, 4, 5, 3 };
 
     if (!begun(until)) {
         return;
     }
-    if (w.sleeps % SETTLE == 0) {
-        if (w.count) {
-            assert_near(interval(), quarter(rates[order[w.count - 1]]));
+    if (w.sleeps % (2 * SETTLE) == SETTLE) {
+        w.before = stats();
+    } else if (w.sleeps % (2 * SETTLE) == 0) {
+        double rate = w.guests[0].rate * SECOND;
+
+        if (rate * SHORTEST / SECOND > SIZE) {
+            assert_near(interval(), SHORTEST);
+        } else if (rate) {
+            assert_paced(rate);
         }
         if (w.count == G_N_ELEMENTS(order)) {
             stop();
@@ -251,12 +279,13 @@ static void test_rates(void)
 {
     world_new(asleep_rates);
     kvmd_reaper_run(w.rig->kvmd);
-    g_assert_cmpint(w.sleeps, ==, SETTLE * 11);
+    g_assert_cmpint(w.sleeps, ==, 2 * SETTLE * 11);
     world_free();
 }
 
 /*
- * A rate that the ring still holds for one interval: the very next is right.
+ * A rate that the ring still holds for one interval: the very next is right,
+ * which is a quarter of what is free.
  */
 static void asleep_shrink(gint64 until)
 {
@@ -265,10 +294,11 @@ static void asleep_shrink(gint64 until)
     }
     if (w.sleeps == SETTLE) {
         g_assert_cmpint(interval(), ==, SECOND);
-        guest_rate(&w.guests[0], SIZE / 2);
+        guest_rate(&w.guests[0], HALF / 2);
     } else if (w.sleeps == SETTLE + 1) {
-        assert_near(interval(), SECOND / 2);
+        assert_near(interval(), SECOND * (1 - 0.25) * 0.25 / 0.25);
         g_assert_cmpuint(stats().ring_full_exits, ==, 0);
+        g_assert_cmpuint(stats().reaps, ==, 0);
         stop();
     }
     guests_run(until);
@@ -282,20 +312,62 @@ static void test_shrinks_at_once(void)
     world_free();
 }
 
-/* The other one's rate does not matter, nor which comes first. */
+/*
+ * Pages that are written again and again, and are fewer than half a ring:
+ * the guest faults once for each, and the reaper stays away.
+ */
+static void asleep_working_set(gint64 until)
+{
+    uint64_t pages = MIN(w.sleeps * 8, HALF - 1);
+
+    if (!begun(until)) {
+        return;
+    }
+    rig_write_range(w.guests[0].vcpu, 0, 0, pages);
+    g_assert_cmpuint(fake_vcpu_used(w.guests[0].vcpu->fake), ==, pages);
+    g_assert_cmpuint(stats().reaps, ==, 0);
+    if (w.sleeps == 2 * SETTLE) {
+        g_assert_cmpint(interval(), ==, SECOND);
+        stop();
+    }
+}
+
+static void test_working_set(void)
+{
+    world_new(asleep_working_set);
+    kvmd_reaper_run(w.rig->kvmd);
+    world_free();
+}
+
+/*
+ * The other one's rate does not matter, nor which comes first; and its pages
+ * stay in its ring until that is half full as well.
+ */
 static void asleep_fullest(gint64 until)
 {
+    Guest *slow = &w.guests[!w.seen];
+    uint32_t used = fake_vcpu_used(slow->vcpu->fake);
+
     if (!begun(until)) {
         return;
     }
     if (w.sleeps == 2) {
         guest_rate(&w.guests[w.seen], 50000);
-        guest_rate(&w.guests[!w.seen], 2000);
-    } else if (w.sleeps == SETTLE) {
-        assert_near(interval(), quarter(50000));
-        stop();
+        guest_rate(slow, 2000);
+    } else if (w.sleeps % SETTLE == 0 && w.before.reaps) {
+        assert_paced(50000);
+        if (w.sleeps == 8 * SETTLE) {
+            stop();
+        }
+    }
+    if (w.sleeps % SETTLE == 0) {
+        w.before = stats();
+    }
+    if (used < w.count) {
+        g_assert_cmpuint(w.count, >=, HALF);
     }
     guests_run(until);
+    w.count = fake_vcpu_used(slow->vcpu->fake);
 }
 
 static void test_fullest(void)
@@ -304,11 +376,16 @@ static void test_fullest(void)
         world_new(asleep_fullest);
         w.seen = i;
         kvmd_reaper_run(w.rig->kvmd);
+        g_assert_cmpint(w.sleeps, ==, 8 * SETTLE);
         world_free();
     }
 }
 
-/* What a sync takes from the rings counts as well. */
+/*
+ * What a sync takes from the rings tells of the rate as well.  With one in
+ * the middle of each interval, of which the ring takes x, x / 2 are there at
+ * its end: x = (1 - x / 2) / 4.
+ */
 static void asleep_sync(gint64 until)
 {
     gint64 middle = w.now + (until - w.now) / 2;
@@ -317,9 +394,10 @@ static void asleep_sync(gint64 until)
         return;
     }
     if (w.sleeps == 2) {
-        guest_rate(&w.guests[0], 50000);
+        guest_rate(&w.guests[0], 5000);
     } else if (w.sleeps == SETTLE) {
-        assert_near(interval(), quarter(50000));
+        assert_near(interval(), SECOND * (2 / 9.0) * WHOLE / 5000);
+        g_assert_cmpuint(stats().reaps, ==, 0);
         stop();
     }
     guests_run(middle);
@@ -331,6 +409,31 @@ static void test_sync_counts(void)
 {
     world_new(asleep_sync);
     kvmd_reaper_run(w.rig->kvmd);
+    world_free();
+}
+
+/* What was in a ring before logging began anew says nothing about now. */
+static void asleep_anew(gint64 until)
+{
+    if (!begun(until)) {
+        return;
+    }
+    if (w.sleeps == 2) {
+        w.now += SHORTEST;
+        rig_write_range(w.guests[0].vcpu, 0, 0, HALF / 2);
+        rig_log(w.rig, 0, false);
+        rig_log(w.rig, 0, true);
+    } else if (w.sleeps == 4) {
+        g_assert_cmpint(interval(), ==, 2 * SHORTEST);
+        stop();
+    }
+}
+
+static void test_begins_anew(void)
+{
+    world_new(asleep_anew);
+    kvmd_reaper_run(w.rig->kvmd);
+    g_assert_cmpint(w.sleeps, ==, 4);
     world_free();
 }
 
@@ -365,7 +468,7 @@ static void test_hurry(void)
     world_free();
 }
 
-/* A ring that fills again and again does not put the next pass off. */
+/* A ring that fills again and again does not put the next look off. */
 static void asleep_full_often(gint64 until)
 {
     if (!begun(until)) {
@@ -430,12 +533,109 @@ static void test_held(void)
     world_free();
 }
 
-/* Not a single pass while no slot is logged; the shortest when one is. */
+/* Until it is known where KVM is in the ring again. */
+static void reaped_at_each_look(void)
+{
+    if (w.sleeps < 5) {
+        g_assert_cmpuint(stats().overflows, >, 0);
+        g_assert_cmpuint(stats().reaps, ==, w.sleeps - 2);
+        rig_force(w.guests[0].vcpu, 0, w.sleeps);
+    } else if (w.sleeps == 5) {
+        w.count = stats().reaps;
+    } else if (w.sleeps == SETTLE) {
+        g_assert_cmpuint(stats().reaps, ==, w.count);
+        stop();
+    }
+}
+
+/* A few pages whose reset failed do not wait until the ring is half full. */
+static void asleep_owing(gint64 until)
+{
+    if (!begun(until)) {
+        return;
+    }
+    if (w.sleeps == 2) {
+        rig_write_range(w.guests[0].vcpu, 0, 0, 5);
+        fake_fail(w.rig->fake, KVM_RESET_DIRTY_RINGS, EIO, 2);
+        kvmd_sync(w.rig->kvmd);
+        g_assert_cmpuint(fake_vcpu_used(w.guests[0].vcpu->fake), ==, 5);
+        return;
+    }
+    if (w.sleeps == 3) {
+        g_assert_cmpuint(fake_vcpu_used(w.guests[0].vcpu->fake), ==, 0);
+    }
+    reaped_at_each_look();
+}
+
+static void test_owing(void)
+{
+    world_new(asleep_owing);
+    kvmd_reaper_run(w.rig->kvmd);
+    world_free();
+}
+
+static void overflow(void)
+{
+    w.rig->fake->soft_limit_off = true;
+    for (int i = 0; i < SIZE + SIZE / 2; i++) {
+        rig_force(w.guests[0].vcpu, 0, i);
+    }
+    w.rig->fake->soft_limit_off = false;
+}
+
+/* Nor do those of a ring that overflowed. */
+static void asleep_overflowed(gint64 until)
+{
+    if (!begun(until)) {
+        return;
+    }
+    if (w.sleeps == 2) {
+        overflow();
+    } else {
+        reaped_at_each_look();
+    }
+}
+
+static void test_overflowed(void)
+{
+    world_new(asleep_overflowed);
+    kvmd_reaper_run(w.rig->kvmd);
+    world_free();
+}
+
+/* Nor does memory that could not be re-armed after that. */
+static void asleep_not_rearmed(gint64 until)
+{
+    if (!begun(until)) {
+        return;
+    }
+    if (w.sleeps == 2) {
+        fake_fail(w.rig->fake, KVM_SET_USER_MEMORY_REGION, ENOMEM, -1);
+        overflow();
+    } else if (w.sleeps == SETTLE) {
+        g_assert_cmpuint(stats().reaps, ==, SETTLE - 2);
+        fake_fail(w.rig->fake, KVM_SET_USER_MEMORY_REGION, 0, 0);
+    } else if (w.sleeps == SETTLE + 2) {
+        g_assert_cmpuint(stats().reaps, ==, SETTLE - 1);
+        stop();
+    } else {
+        /* Still armed: the ring is known again. */
+        rig_force(w.guests[0].vcpu, 0, PAGES - w.sleeps);
+    }
+}
+
+static void test_not_rearmed(void)
+{
+    world_new(asleep_not_rearmed);
+    kvmd_reaper_run(w.rig->kvmd);
+    world_free();
+}
+
+/* Not a single look while no slot is logged; the shortest when one is. */
 static void asleep_toggle(gint64 until)
 {
     bool logged = w.sleeps % 2 == 0;
 
-    g_assert_cmpuint(stats().reaps, ==, 0);
     g_assert_cmpint(until != FOR_EVER, ==, logged);
     if (logged) {
         g_assert_cmpint(until - w.now, ==, SHORTEST);
@@ -463,12 +663,11 @@ static void asleep_other(gint64 until)
     if (!begun(until)) {
         return;
     }
+    g_assert_cmpint(until, !=, FOR_EVER);
     if (w.sleeps == 2) {
         rig_add(w.rig, 1, 10, true);
         rig_remove(w.rig, 0);
-        w.count = stats().reaps;
     } else {
-        g_assert_cmpuint(stats().reaps, ==, w.count + 1);
         stop();
     }
 }
@@ -485,7 +684,9 @@ static void test_other_logged(void)
 static void asleep_late(gint64 until)
 {
     g_assert_cmpint(until, !=, FOR_EVER);
-    if (w.sleeps == 2) {
+    if (w.sleeps == 1) {
+        rig_write_range(w.guests[0].vcpu, 0, 0, HALF);
+    } else {
         g_assert_cmpuint(stats().reaps, ==, 1);
         stop();
     }
@@ -539,7 +740,7 @@ static void await_reaps(uint64_t reaps)
     }
 }
 
-/* The reaper has had time for hundreds of passes. */
+/* The reaper has had time for many looks. */
 static void pause_a_while(void)
 {
     g_usleep(SECOND / 10);
@@ -556,8 +757,9 @@ static void test_thread(void)
     g_assert_cmpuint(stats().reaps, ==, 0);
     for (int i = 0; i < 3; i++) {
         rig_log(w.rig, 0, true);
-        rig_write_range(w.guests[0].vcpu, 0, 0, 100);
-        await_reaps(stats().reaps + 3);
+        reaps = stats().reaps;
+        rig_write_range(w.guests[0].vcpu, 0, 0, HALF);
+        await_reaps(reaps + 1);
         g_assert_cmpuint(fake_vcpu_used(w.guests[0].vcpu->fake), ==, 0);
         rig_log(w.rig, 0, false);
         reaps = stats().reaps;
@@ -592,10 +794,10 @@ static void test_thread_held(void)
     w.rig->held = true;
     rig_reaper_start(w.rig);
     rig_add(w.rig, 0, PAGES, true);
-    rig_write_range(w.guests[0].vcpu, 0, 0, 100);
+    rig_write_range(w.guests[0].vcpu, 0, 0, HALF);
     pause_a_while();
     g_assert_cmpuint(stats().reaps, ==, 0);
-    g_assert_cmpuint(fake_vcpu_used(v), ==, 100);
+    g_assert_cmpuint(fake_vcpu_used(v), ==, HALF);
     __atomic_store_n(&w.rig->held, false, __ATOMIC_RELAXED);
     await_reaps(1);
     g_assert_cmpuint(fake_vcpu_used(v), ==, 0);
@@ -624,6 +826,18 @@ static void come_and_go(unsigned round)
     }
 }
 
+static void reaped_while_here(RigVcpu *v)
+{
+    uint64_t reaps = stats().reaps;
+
+    if (!v->kvmd) {
+        rig_vcpu_add(v);
+    }
+    rig_write_range(v, 0, PAGES - HALF, HALF);
+    await_reaps(reaps + 1);
+    g_assert_cmpuint(fake_vcpu_used(v->fake), ==, 0);
+}
+
 static void test_thread_vcpus(void)
 {
     world_new(NULL);
@@ -637,7 +851,7 @@ static void test_thread_vcpus(void)
         rig_log(w.rig, 0, false);
         rig_log(w.rig, 0, true);
         if (round % 20 == 0) {
-            await_reaps(stats().reaps + 1);
+            reaped_while_here(w.guests[0].vcpu);
         }
     }
     for (size_t i = 0; i < G_N_ELEMENTS(w.guests); i++) {
@@ -655,11 +869,16 @@ int main(int argc, char **argv)
     g_test_add_func("/reaper/idle", test_idle);
     g_test_add_func("/reaper/rates", test_rates);
     g_test_add_func("/reaper/shrinks-at-once", test_shrinks_at_once);
+    g_test_add_func("/reaper/working-set", test_working_set);
     g_test_add_func("/reaper/fullest", test_fullest);
     g_test_add_func("/reaper/sync-counts", test_sync_counts);
+    g_test_add_func("/reaper/begins-anew", test_begins_anew);
     g_test_add_func("/reaper/hurry", test_hurry);
     g_test_add_func("/reaper/full-often", test_full_often);
     g_test_add_func("/reaper/held", test_held);
+    g_test_add_func("/reaper/owing", test_owing);
+    g_test_add_func("/reaper/overflowed", test_overflowed);
+    g_test_add_func("/reaper/not-rearmed", test_not_rearmed);
     g_test_add_func("/reaper/unlogged", test_unlogged);
     g_test_add_func("/reaper/other-logged", test_other_logged);
     g_test_add_func("/reaper/logged-before", test_logged_before);

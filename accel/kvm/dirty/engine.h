@@ -265,10 +265,16 @@ void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
 uint64_t kvmd_ring_reap(KvmDirty *kvmd, KvmDirtyVcpu *vcpu);
 
 /*
- * ring.c: the fill of the fullest ring since the last call, as entries
- * collected per entry it has (0.5: half a ring; may exceed 1).
+ * ring.c: look at the rings without reaping them, which reads 16 entries of a
+ * ring of 65,536.  Then reap those that the look found filled by @least or
+ * more.  The unit is what a vCPU can fill before it has to stop.
  */
-double kvmd_ring_take_fill(KvmDirty *kvmd);
+typedef struct KvmDirtyFill {
+    double most;                /* of the fullest; from 1 on: reap it now */
+    double grown;               /* what the fastest took since the last look */
+} KvmDirtyFill;
+KvmDirtyFill kvmd_ring_look(KvmDirty *kvmd);
+void kvmd_ring_reap_filled(KvmDirty *kvmd, double least);
 
 /* reaper.c: a ring filled before the reaper came; logging has begun. */
 void kvmd_reaper_hurry(KvmDirty *kvmd);

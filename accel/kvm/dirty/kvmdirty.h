@@ -265,7 +265,7 @@ void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu);
 
 /*
  * kvmd_reaper_run:
- * Reap the rings as fast as they fill, until kvmd_reaper_stop().  The caller
+ * Reap the rings before they are full, until kvmd_reaper_stop().  The caller
  * lends the thread.  Returns at once where there are no rings.
  */
 void kvmd_reaper_run(KvmDirty *kvmd);
@@ -322,7 +322,7 @@ typedef struct KvmDirtyStats {
     uint64_t ring_full_exits;
     uint64_t ring_full_ns;      /* vCPU time spent in kvmd_vcpu_ring_full() */
     uint64_t overflows;         /* of a ring: all logged pages were published */
-    uint64_t reaps;             /* passes of the reaper */
+    uint64_t reaps;             /* by the reaper */
     uint64_t reaper_interval_ns; /* at present */
     uint32_t logged_slots;      /* at present */
     uint64_t split_ns;          /* splitting huge pages ahead */

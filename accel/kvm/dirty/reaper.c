@@ -3,19 +3,23 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A ring that fills up stops its vCPU; a ring that is reaped too often costs
- * a TLB flush each time.  So each pass looks at how full the fullest ring
- * got, and sets the time to the next pass such that it would get FILL_TARGET
- * full at the same rate.
+ * A ring that fills up stops its vCPU.  A ring that is reaped too early has
+ * the guest fault once more for each page that it writes again before the next
+ * sync: pages in a ring are not armed and cost nothing.  So the reaper only
+ * looks how full the rings are, as often as their growth demands, and reaps
+ * those that have come to REAP_FILL.
  */
 
 #include "engine.h"
 
+/* A working set of half a ring is never reaped but by a sync. */
+#define REAP_FILL 0.5
+
 /*
- * A quarter: the rate may quadruple within one interval before a vCPU has to
- * stop and reap for itself.
+ * The next look comes when this part of what is free will be filled: the rate
+ * may quadruple meanwhile before a vCPU has to stop and reap for itself.
  */
-#define FILL_TARGET 0.25
+#define LOOK_FILL 0.25
 
 /* Shorter than this the wake-ups cost more than the exits they save. */
 #define INTERVAL_MIN 250                    /* microseconds */
@@ -26,26 +30,47 @@
 /* Slow down by doubling, so that a pause in the writing is no surprise. */
 #define INTERVAL_GROWTH 2
 
-static int64_t interval_after(int64_t interval, int64_t elapsed, double fill)
+/* Until the next look, with rings filled by @most, that grew so in @elapsed. */
+static double look_after(int64_t interval, int64_t elapsed, double grown,
+                         double most)
 {
     double next = interval * INTERVAL_GROWTH;
 
-    if (fill > 0) {
-        next = MIN(next, elapsed * FILL_TARGET / fill);
+    if (grown > 0) {
+        next = MIN(next, elapsed * LOOK_FILL * (1 - most) / grown);
     }
-    return CLAMP(next, INTERVAL_MIN, INTERVAL_MAX);
+    return next;
 }
 
-static void pass(KvmDirty *kvmd)
+static void set_interval(KvmDirty *kvmd, int64_t now, double interval)
+{
+    kvmd->reaper_interval = CLAMP(interval, INTERVAL_MIN, INTERVAL_MAX);
+    kvmd->reaper_last = now;
+}
+
+/* Nothing before @now tells how fast the rings fill. */
+static void start_anew(KvmDirty *kvmd, int64_t now, double interval)
+{
+    kvmd_ring_look(kvmd);
+    set_interval(kvmd, now, interval);
+}
+
+static void look(KvmDirty *kvmd)
 {
     int64_t now = g_get_monotonic_time();
+    int64_t interval = kvmd->reaper_interval;
+    int64_t elapsed = now - kvmd->reaper_last;
+    KvmDirtyFill fill = kvmd_ring_look(kvmd);
+    double next = look_after(interval, elapsed, fill.grown, fill.most);
+    /* If a ring is too fast for another look, now is the time. */
+    double least = next < INTERVAL_MIN ? 0 : REAP_FILL;
 
-    kvmd_ring_reap(kvmd, NULL);
-    kvmd->reaper_interval = interval_after(kvmd->reaper_interval,
-                                           now - kvmd->reaper_last,
-                                           kvmd_ring_take_fill(kvmd));
-    kvmd->reaper_last = now;
-    kvmd->stats.reaps++;
+    if (fill.most >= least) {
+        kvmd_ring_reap_filled(kvmd, least);
+        next = look_after(interval, elapsed, fill.grown, least);
+        kvmd->stats.reaps++;
+    }
+    set_interval(kvmd, now, next);
 }
 
 static bool held(KvmDirty *kvmd)
@@ -53,7 +78,7 @@ static bool held(KvmDirty *kvmd)
     return kvmd->vmm.reaper_held && kvmd->vmm.reaper_held(kvmd->opaque);
 }
 
-/* Sleep until the next pass is due; it may come to be due earlier meanwhile. */
+/* Sleep until the next look is due; it may come to be due earlier meanwhile. */
 static void sleep_until_due(KvmDirty *kvmd)
 {
     while (!kvmd->reaper_stop) {
@@ -78,10 +103,9 @@ void kvmd_reaper_run(KvmDirty *kvmd)
             break;
         }
         if (held(kvmd)) {
-            kvmd->reaper_interval = INTERVAL_MAX;
-            kvmd->reaper_last = g_get_monotonic_time();
+            start_anew(kvmd, g_get_monotonic_time(), INTERVAL_MAX);
         } else {
-            pass(kvmd);
+            look(kvmd);
         }
     }
     g_mutex_unlock(&kvmd->lock);
@@ -100,24 +124,21 @@ void kvmd_reaper_kick(KvmDirty *kvmd)
     if (!kvmd->ring_size) {
         return;
     }
-    kvmd->reaper_interval = INTERVAL_MIN;
-    kvmd->reaper_last = g_get_monotonic_time();
+    start_anew(kvmd, g_get_monotonic_time(), INTERVAL_MIN);
     g_cond_signal(&kvmd->reaper_wake);
 }
 
 /*
- * A ring took no longer than since the last pass to fill: the next pass
- * belongs a FILL_TARGET of that after now.
+ * A ring took no longer than since the last look to fill what was free: the
+ * next look belongs a LOOK_FILL of that after now.
  */
 void kvmd_reaper_hurry(KvmDirty *kvmd)
 {
-    int64_t elapsed = g_get_monotonic_time() - kvmd->reaper_last;
-    int64_t wanted = MAX(elapsed * FILL_TARGET, INTERVAL_MIN);
+    int64_t now = g_get_monotonic_time();
+    double wanted = (now - kvmd->reaper_last) * LOOK_FILL;
 
-    if (wanted < kvmd->reaper_interval && !held(kvmd)) {
-        kvmd->reaper_interval = wanted;
-        kvmd->reaper_last += elapsed;
-        kvmd_ring_take_fill(kvmd);
+    if (MAX(wanted, INTERVAL_MIN) < kvmd->reaper_interval && !held(kvmd)) {
+        start_anew(kvmd, now, wanted);
         g_cond_signal(&kvmd->reaper_wake);
     }
 }

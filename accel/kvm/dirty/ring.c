@@ -95,7 +95,8 @@ struct KvmDirtyVcpu {
     bool drained;
     bool full_in_vain;          /* it left with a full ring, all of which */
     uint32_t full_fetch;        /* ... had been collected up to here */
-    uint64_t taken;             /* since kvmd_ring_take_fill() */
+    uint32_t waiting;           /* entries to be collected, at the last look */
+    uint32_t seen;              /* and dirty */
     uint32_t n;
     RingPage batch[BATCH_MAX];
 };
@@ -216,7 +217,6 @@ static bool collect(KvmDirtyVcpu *v)
         }
     }
     v->left -= v->n;
-    v->taken += v->n;
     return found && !known;
 }
 
@@ -395,24 +395,69 @@ uint64_t kvmd_ring_reap(KvmDirty *kvmd, KvmDirtyVcpu *vcpu)
     return reap(kvmd, (KvmDirtyVcpu **)kvmd->vcpus->pdata, kvmd->vcpus->len);
 }
 
-double kvmd_ring_take_fill(KvmDirty *kvmd)
-{
-    uint64_t most = 0;
-
-    for (guint i = 0; i < kvmd->vcpus->len; i++) {
-        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
-
-        most = MAX(most, v->taken);
-        v->taken = 0;
-    }
-    return (double)most / kvmd->ring_size;
-}
-
 /* No ring of @size entries has a soft limit below this. */
 static uint32_t soft_limit_min(uint32_t size)
 {
     return MAX(size / SOFT_LIMIT_FRACTION,
                size - MIN(size, RESERVE_MAX));
+}
+
+/*
+ * Entries to be collected: they follow each other from fetch on.  A ring
+ * counts as full if it overflowed, or owes a reset, which makes it suspect
+ * too; and each does if memory is to be re-armed after an overflow.
+ */
+static uint32_t count_waiting(const KvmDirtyVcpu *v)
+{
+    uint32_t n = 0, end = v->kvmd->ring_size;
+
+    if (v->suspect || v->kvmd->rearm_failed) {
+        return end;
+    }
+    while (n < end) {
+        uint32_t middle = n + (end - n) / 2;
+
+        if (is_dirty(v, v->fetch + middle)) {
+            n = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return n;
+}
+
+KvmDirtyFill kvmd_ring_look(KvmDirty *kvmd)
+{
+    double whole = soft_limit_min(kvmd->ring_size);
+    uint32_t most = 0;
+    int32_t grown = 0;
+
+    for (guint i = 0; i < kvmd->vcpus->len; i++) {
+        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
+        uint32_t dirty;
+
+        v->waiting = count_waiting(v);
+        dirty = v->fetch + v->waiting;
+        most = MAX(most, v->waiting);
+        /* Negative if the ring counted as full then. */
+        grown = MAX(grown, (int32_t)(dirty - v->seen));
+        v->seen = dirty;
+    }
+    return (KvmDirtyFill) { .most = most / whole, .grown = grown / whole };
+}
+
+void kvmd_ring_reap_filled(KvmDirty *kvmd, double least)
+{
+    g_autoptr(GPtrArray) filled = g_ptr_array_new();
+
+    for (guint i = 0; i < kvmd->vcpus->len; i++) {
+        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
+
+        if (v->waiting >= least * soft_limit_min(kvmd->ring_size)) {
+            g_ptr_array_add(filled, v);
+        }
+    }
+    reap(kvmd, (KvmDirtyVcpu **)filled->pdata, filled->len);
 }
 
 /*
