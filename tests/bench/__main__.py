@@ -10,6 +10,7 @@ interrupted goes on where it stopped; what other binaries measured does not coun
 from __future__ import annotations
 
 import argparse
+import asyncio
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,9 @@ from .chapters import CHAPTERS
 from .results import Results
 from .step import BUILD, Step, StepError
 
+# Each of those that count instructions keeps one CPU busy.
+AT_ONCE = 2
+
 
 def in_turns(steps: Sequence[Step]) -> list[tuple[Step, int]]:
     """All runs of the steps, each step's first before any one's second."""
@@ -35,32 +39,79 @@ def in_turns(steps: Sequence[Step]) -> list[tuple[Step, int]]:
 
 def left_to_do(chapters: Sequence[Chapter], quick: bool,
                results: Results) -> list[tuple[Step, int]]:
-    """What no earlier run has measured."""
-    left = []
+    """What no earlier run has measured; chapters may share steps."""
+    left: list[tuple[Step, int]] = []
     for chapter in chapters:
         steps = [step for step in chapter.steps(quick)
                  if kvm_usable() or not step.kvm]
         known = {step.name: results.load(step) for step in steps}
         left += [(step, run) for step, run in in_turns(steps)
-                 if run >= known[step.name]]
+                 if run >= known[step.name] and (step, run) not in left]
     return left
+
+
+class Progress:
+    """The bar, and what is being run."""
+
+    def __init__(self, left: Sequence[tuple[Step, int]]) -> None:
+        self.bar = tqdm(
+            total=sum(step.seconds for step, _ in left), unit="s",
+            file=sys.stdout, smoothing=0,
+            bar_format="{percentage:3.0f}%|{bar:20}| {elapsed}, "
+                       "{remaining} to go: {desc}")
+        self._running: list[str] = []
+
+    def begin(self, step: Step, run: int) -> str:
+        """A run of a step begins; returns what to call it at its end."""
+        name = f"{step.name} {run + 1}/{step.runs}"
+        self._running.append(name)
+        self._show()
+        return name
+
+    def end(self, name: str, step: Step) -> None:
+        """And has ended."""
+        self._running.remove(name)
+        self.bar.update(step.seconds)
+        self._show()
+
+    def _show(self) -> None:
+        self.bar.set_description_str(", ".join(self._running))
+
+
+async def measure_one(step: Step, run: int, results: Results,
+                      progress: Progress) -> None:
+    """One run of a step; one that failed is not run again."""
+    name = progress.begin(step, run)
+    if step.name not in results.errors:
+        try:
+            results.add(step, await step.run())
+        except StepError as error:
+            results.errors[step.name] = str(error)
+            progress.bar.write(f"bench: {error}")
+    progress.end(name, step)
+
+
+async def measure_all(left: Sequence[tuple[Step, int]], results: Results,
+                      progress: Progress) -> None:
+    """First what is counted, some at a time, then one after the other."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def beside(step: Step, run: int) -> None:
+        async with room:
+            await measure_one(step, run, results, progress)
+
+    await asyncio.gather(*(beside(step, run) for step, run in left
+                           if step.counted))
+    for step, run in left:
+        if not step.counted:
+            await measure_one(step, run, results, progress)
 
 
 def measure(left: Sequence[tuple[Step, int]], results: Results) -> None:
     """Run them all; one that fails does not stop the others."""
-    total = sum(step.seconds for step, _ in left)
-    with tqdm(total=total, unit="s", file=sys.stdout, smoothing=0,
-              bar_format="{percentage:3.0f}%|{bar:20}| {elapsed}, "
-                         "{remaining} to go: {desc}") as bar:
-        for step, run in left:
-            bar.set_description_str(f"{step.name} {run + 1}/{step.runs}")
-            if step.name not in results.errors:
-                try:
-                    results.add(step, step.run())
-                except StepError as error:
-                    results.errors[step.name] = str(error)
-                    bar.write(f"bench: {error}")
-            bar.update(step.seconds)
+    progress = Progress(left)
+    with progress.bar:
+        asyncio.run(measure_all(left, results, progress))
 
 
 def chosen(names: Sequence[str]) -> list[Chapter]:

@@ -15,7 +15,6 @@ from .results import Results
 from .step import COUNTED, PYTHON, Lab, Step
 
 BESIDE = Lab(cpus=4, memory=2048)
-PROGRAM = (*PYTHON, "tests.bench.guest_view")
 GUEST = ("--pattern", "random", "--mib", "64", "--written-mib", "16",
          "--mib-per-second", "60", "--downtime-ms", "20",
          "--around-seconds", "0.5", "--rounds-seconds", "1")
@@ -40,17 +39,22 @@ class Row:
     mechanism: str
     quick: bool = False  # whether a quick run has it too
     kernel: str = "patched"  # of the lab
+    beside: bool = False  # another guest is migrated, and this one is not
 
     @property
     def label(self) -> str:
         """What it is called in tables and drawings."""
+        if self.beside:
+            return "no tracking: another guest is migrated"
         label = f"{self.qemu}, {self.mechanism}"
         return f"{label}, stock kernel" if self.kernel == "stock" else label
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """What the program has to be asked for it."""
-        return ("--qemu", self.qemu, "--mechanism", self.mechanism)
+    def command(self) -> tuple[str, ...]:
+        """The program, and what it has to be asked for."""
+        program = "guest_beside" if self.beside else "guest_view"
+        return (*PYTHON, f"tests.bench.{program}",
+                "--qemu", self.qemu, "--mechanism", self.mechanism)
 
 
 IN_LAB = (Row("stock", "log"), Row("stock", "ring"), Row("ours", "log"),
@@ -59,7 +63,7 @@ IN_LAB = (Row("stock", "log"), Row("stock", "ring"), Row("ours", "log"),
 WITH_CPU = (Row("stock", "log", True, "stock"), Row("stock", "log"),
             Row("ours", "log", kernel="stock"), Row("ours", "log"),
             Row("ours", "ring"), Row("ours", "shared"),
-            Row("ours", "dirty-bits", True))
+            Row("ours", "dirty-bits", True), Row("ours", "log", beside=True))
 ON_HOST = IN_LAB[:4]
 
 
@@ -73,6 +77,8 @@ class Set:
 
     def step(self, row: Row) -> str:
         """The name of the step that measures a row."""
+        if row.beside:
+            return f"guest-view/{self.name}-beside"
         step = f"guest-view/{self.name}-{row.qemu}-{row.mechanism}"
         return f"{step}-stock-kernel" if row.kernel == "stock" else step
 
@@ -81,18 +87,30 @@ LAB_SET, HOST_SET = Set("lab", IN_LAB, IN_LAB), Set("host", ON_HOST, ())
 CPU_SET = Set("own-cpu", WITH_CPU, (WITH_CPU[0], *WITH_CPU[4:]))
 
 
+def counted(row: Row) -> Step:
+    """It is the same every time, so that one run is enough."""
+    return Step(LAB_SET.step(row), row.command + GUEST, COUNTED, seconds=45)
+
+
+def with_cpu(row: Row, quick: bool) -> Step:
+    """In real time."""
+    return Step(CPU_SET.step(row), row.command + OWN_CPU,
+                replace(BESIDE, kernel=row.kernel), runs=1 if quick else 5,
+                seconds=20)
+
+
+def on_host(row: Row, quick: bool) -> Step:
+    """On this host's own KVM."""
+    return Step(HOST_SET.step(row), row.command + HOST, kvm=True,
+                runs=1 if quick else 3, seconds=12)
+
+
 def steps(quick: bool) -> Sequence[Step]:
-    """What is counted is the same every time, so that one run is enough."""
-    lab = [Step(LAB_SET.step(row), PROGRAM + row.words + GUEST, COUNTED,
-                seconds=45)
-           for row in IN_LAB if not quick]
-    lab += [Step(CPU_SET.step(row), PROGRAM + row.words + OWN_CPU,
-                 replace(BESIDE, kernel=row.kernel),
-                 runs=1 if quick else 5, seconds=20)
-            for row in WITH_CPU if row.quick or not quick]
-    host = [Step(HOST_SET.step(row), PROGRAM + row.words + HOST, kvm=True,
-                 runs=1 if quick else 3, seconds=12) for row in ON_HOST]
-    return [*lab, *host]
+    """A quick run has what the plot is about."""
+    return [*(counted(row) for row in IN_LAB if not quick),
+            *(with_cpu(row, quick) for row in WITH_CPU
+              if row.quick or not quick),
+            *(on_host(row, quick) for row in ON_HOST)]
 
 
 def smooth(values: Sequence[float], count: int) -> list[float]:
@@ -218,8 +236,10 @@ CPU_TEXT = Text(
     "time, on our host kernel unless a row says otherwise. An emulated CPU takes some 30 µs for a fault of "
     "the guest, ten or twenty times what hardware does, so that what "
     "tracking costs a guest stands out: this is what it looks like where "
-    "exits are dear. The spread of the runs has whatever else this host "
-    "did.")
+    "exits are dear. The last row is the limit: as much is sent, of another "
+    "guest that stands still, so that what the guest loses is the CPU time of the "
+    "QEMUs that send and receive. The spread of the runs has whatever else this "
+    "host did.")
 LAB_TEXT = Text(
     "In the lab there is one CPU here, whose clock counts instructions: "
     "whatever else the machine does makes no difference. The guest shares "

@@ -6,39 +6,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .blocks import Block, Chapter, Table, Text, cell, ratio
-from .chapter_guest_view import PROGRAM, Row
+from .chapter_guest_view import (HOST_SET, LAB_SET, Row, Set, counted,
+                                 on_host)
 from .results import Results
-from .step import COUNTED, Step
+from .step import Step
 
-LAB_GUEST = ("--pattern", "random", "--mib", "64", "--written-mib", "16",
-             "--mib-per-second", "60", "--downtime-ms", "20",
-             "--around-seconds", "0.3", "--rounds-seconds", "0.6")
-HOST_GUEST = ("--pattern", "random", "--mib", "256", "--written-mib", "64",
-              "--mib-per-second", "120", "--downtime-ms", "20",
-              "--around-seconds", "1", "--rounds-seconds", "2")
 TITLES = {"stock": "Debian's 7.2", "backports": "Debian's 10.0",
           "ours": "ours"}
-IN_LAB = (("stock", "log"), ("backports", "log"), ("ours", "log"),
-          ("ours", "shared"), ("ours", "dirty-bits"))
-ON_HOST = (("stock", "log"), ("backports", "log"), ("ours", "log"),
-           ("stock", "ring"), ("backports", "ring"), ("ours", "ring"))
-
-
-def name_of(where: str, qemu: str, mechanism: str) -> str:
-    """The name of a step."""
-    return f"peers/{where}-{qemu}-{mechanism}"
+IN_LAB = (Row("stock", "log"), Row("backports", "log"), Row("ours", "log"),
+          Row("ours", "shared"), Row("ours", "dirty-bits"))
+ON_HOST = (Row("stock", "log"), Row("backports", "log"), Row("ours", "log"),
+           Row("stock", "ring"), Row("backports", "ring"), Row("ours", "ring"))
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """A quick run is on this host only, and without rings."""
-    host = [Step(name_of("host", *side),
-                 (*PROGRAM, *Row(*side).words, *HOST_GUEST), kvm=True,
-                 runs=1 if quick else 3, seconds=10)
-            for side in ON_HOST if side[1] == "log" or not quick]
-    lab = [Step(name_of("lab", *side),
-                (*PROGRAM, *Row(*side).words, *LAB_GUEST), COUNTED,
-                seconds=60) for side in IN_LAB]
-    return host if quick else [*lab, *host]
+    """The guest is that of guest-view, and so are the steps.
+
+    A quick run is on this host only, and without rings.
+    """
+    host = [on_host(row, quick) for row in ON_HOST
+            if row.mechanism == "log" or not quick]
+    return host if quick else [*map(counted, IN_LAB), *host]
 
 
 COLUMNS = (("kept", "writes kept, %"), ("lost", "writes lost, ms"),
@@ -48,15 +36,15 @@ HEADINGS = ("QEMU, mechanism", *(name for _, name in COLUMNS),
             "7.2 log's lost to it", "7.2 log's total to it")
 
 
-def rows(results: Results, where: str,
-         sides: Sequence[tuple[str, str]]) -> list[list[str]]:
+def rows(results: Results, chosen: Set,
+         sides: Sequence[Row]) -> list[list[str]]:
     """A row for each QEMU and mechanism; the first one is the base."""
-    base = name_of(where, *sides[0])
+    base = chosen.step(sides[0])
     found = []
-    for qemu, mechanism in sides:
-        step = name_of(where, qemu, mechanism)
+    for row in sides:
+        step = chosen.step(row)
         found.append([
-            f"{TITLES[qemu]}, {mechanism}",
+            f"{TITLES[row.qemu]}, {row.mechanism}",
             *(cell(results.stat(step, name)) for name, _ in COLUMNS),
             *(ratio(results.stat(base, name), results.stat(step, name))
               for name in ("lost", "total"))])
@@ -78,8 +66,8 @@ WHY = Text(
 
 def blocks(results: Results) -> Sequence[Block]:
     """Both tables, and how to read them."""
-    return [Table(HEADINGS, rows(results, "lab", IN_LAB), "In the lab"),
-            Table(HEADINGS, rows(results, "host", ON_HOST), "On this host"),
+    return [Table(HEADINGS, rows(results, LAB_SET, IN_LAB), "In the lab"),
+            Table(HEADINGS, rows(results, HOST_SET, ON_HOST), "On this host"),
             WHY]
 
 

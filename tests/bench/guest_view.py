@@ -181,16 +181,22 @@ def run(args: argparse.Namespace) -> list[str]:
                   result)
 
 
-def arguments(words: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = parser_of("guest_view", "A migration as its guest sees it.",
-                       mib_per_second=50, downtime_ms=300)
+def view_parser(prog: str, description: str,
+                rounds: str) -> argparse.ArgumentParser:
+    """The options of a program that watches a guest; ROUNDS says what for."""
+    parser = parser_of(prog, description, mib_per_second=50, downtime_ms=300)
     add_guest(parser, written_mib=32)
     parser.add_argument("--around-seconds", type=float, default=2,
                         help="how long to watch before and after")
-    parser.add_argument("--rounds-seconds", type=float, default=0,
-                        help="lift the downtime limit after so long")
-    return parser.parse_args(words)
+    parser.add_argument("--rounds-seconds", type=float, default=0, help=rounds)
+    return parser
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    return view_parser("guest_view", "A migration as its guest sees it.",
+                       "lift the downtime limit after so long"
+                       ).parse_args(words)
 
 
 def main(words: Sequence[str]) -> int:

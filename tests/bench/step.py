@@ -7,9 +7,10 @@ and their unit, with blanks between.  Other lines do not count.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
-import subprocess
+from asyncio.subprocess import DEVNULL, PIPE
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class StepError(Exception):
 class Step:
     """A program, run RUNS times, SECONDS each as it is expected.
 
-    The name is unique, and is that of a file.  Without a lab the program runs on
+    The name is that of a file, and of no other step.  Without a lab the program runs on
     this host, and needs /dev/kvm if KVM is set.
     """
 
@@ -93,20 +94,37 @@ class Step:
     def __str__(self) -> str:
         return shlex.join(self.words())
 
-    def run(self) -> Sample:
+    @property
+    def counted(self) -> bool:
+        """Whether it is the same whatever else the machine does."""
+        return self.lab is not None and self.lab.icount
+
+    async def _output(self) -> tuple[int, str, str]:
+        """Run it, and end it with whoever waits for it."""
+        process = await asyncio.create_subprocess_exec(
+            *self.words(), cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+        try:
+            printed, said = await asyncio.wait_for(
+                process.communicate(), self.limit + LEAST_SECONDS)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode is not None
+        return (process.returncode, printed.decode(errors="replace"),
+                said.decode(errors="replace"))
+
+    async def run(self) -> Sample:
         """Run it once; raises StepError with one sentence."""
         try:
-            done = subprocess.run(
-                self.words(), cwd=ROOT, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, errors="replace",
-                timeout=self.limit + LEAST_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
+            status, printed, said = await self._output()
+        except (OSError, TimeoutError) as error:
             raise StepError(f"{self} did not end: {error}") from error
-        if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            raise StepError(f"{self} ended with status {done.returncode}: "
-                            f"{said[-1] if said else 'it said nothing'}")
-        sample = parse(done.stdout)
+        if status:
+            lines = (said.strip() or printed.strip()).splitlines()
+            raise StepError(f"{self} ended with status {status}: "
+                            f"{lines[-1] if lines else 'it said nothing'}")
+        sample = parse(printed)
         if not sample:
             raise StepError(f"{self} printed no figure")
         return sample

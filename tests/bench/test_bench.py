@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -46,7 +47,7 @@ def test_parse() -> None:
 def test_step_fails(command: tuple[str, ...], said: str) -> None:
     """One sentence says which command, and what was wrong."""
     with pytest.raises(StepError, match=said) as raised:
-        Step("x", command).run()
+        asyncio.run(Step("x", command).run())
     assert command[0] in str(raised.value)
 
 
@@ -99,6 +100,42 @@ def test_resume(tmp_path: Path) -> None:
     for other, versions in ((step, {"our QEMU": "2"}), (changed, VERSIONS)):
         fresh = Results(tmp_path, versions)
         assert len(bench.left_to_do([chapter([other])], True, fresh)) == 3
+
+
+def test_shared_step(tmp_path: Path) -> None:
+    """What two chapters show is measured once."""
+    step = echo("one", "t 5 ns", runs=2)
+    both = [chapter([step]), chapter([step, echo("two", "t 6 ns")])]
+    left = bench.left_to_do(both, True, Results(tmp_path, VERSIONS))
+    assert [(one.name, run) for one, run in left] == [
+        ("one", 0), ("one", 1), ("two", 0)]
+
+
+def meeting(name: str, directory: Path, other: str, icount: bool) -> Step:
+    """A step that tells whether OTHER ran while it did."""
+    class Here(Lab):
+        """A machine that is this one."""
+
+        def words(self, seconds: int) -> list[str]:
+            return []
+
+    script = (f"touch {name}; for i in 1 2 3 4 5 6 7 8 9 10; do "
+              f"test -e {other} && met=1; sleep 0.1; done; rm {name}; "
+              "echo met ${met:-0} times")
+    return Step(name, ("sh", "-c", f"cd {directory}; {script}"),
+                Here(icount=icount), seconds=1)
+
+
+@pytest.mark.parametrize("icount", [True, False])
+def test_at_once(tmp_path: Path, icount: bool) -> None:
+    """Two that are counted run side by side, and no others do."""
+    steps = [meeting("a", tmp_path, "b", icount),
+             meeting("b", tmp_path, "a", icount)]
+    results = Results(tmp_path, VERSIONS)
+    bench.measure([(step, 0) for step in steps], results)
+    assert not results.errors
+    assert [results.stat(name, "met") for name in "ab"] == [
+        Stat((float(icount),), "times")] * 2
 
 
 def test_torn_file(tmp_path: Path) -> None:
@@ -170,14 +207,22 @@ def test_quick_leaves_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("one", CHAPTERS, ids=lambda one: one.name)
 def test_chapter_without_figures(one: Chapter, tmp_path: Path) -> None:
-    """A chapter of which nothing was measured can be shown; names differ."""
+    """A chapter of which nothing was measured can be shown."""
     results = Results(tmp_path, VERSIONS)
     for quick in (True, False):
         shown = report.drawn([one], quick, results)
         assert_self_contained(report.page(shown, quick, results, ABOUT))
+        assert one.steps(quick)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_names(quick: bool) -> None:
+    """A name is that of one step, of a chapter or of several."""
+    steps = {step for one in CHAPTERS for step in one.steps(quick)}
+    assert len({step.name for step in steps}) == len(steps)
+    for one in CHAPTERS:
         names = [step.name for step in one.steps(quick)]
-        assert names and len(set(names)) == len(names)
-        assert all(name.split("/")[0] == one.name for name in names)
+        assert len(set(names)) == len(names)
 
 
 def test_unknown_chapter() -> None:

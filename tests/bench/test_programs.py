@@ -9,7 +9,7 @@ import pytest
 
 from tests.migration.vm import LOG, VMError, kvm_usable
 
-from . import fast_wp, guest_view, mmtest, ping_pong
+from . import fast_wp, guest_beside, guest_view, mmtest, ping_pong
 from .binaries import available, mechanism_of
 from .blocks import NONE, Table
 from .chapters import CHAPTERS
@@ -23,12 +23,15 @@ NAMES = ("guest-view", "lockless", "fast-wp", "ping-pong", "peers")
 SMALL = {
     guest_view: ("--mib", "48", "--written-mib", "4", "--around-seconds",
                  "0.2", "--rounds-seconds", "0.1"),
+    guest_beside: ("--mib", "48", "--written-mib", "4", "--around-seconds",
+                   "0.2", "--rounds-seconds", "0.2"),
     mmtest: ("-m", "4", "-c", "2", "-t", "2"),
     fast_wp: ("--mib", "48", "--written-mib", "4", "--rounds-seconds", "0.1"),
     ping_pong: ("--mib", "48", "--written-mib", "4", "--legs", "2",
                 "--rounds-seconds", "0.1", "--rest-seconds", "0.1")}
 EXPECTED = {
     guest_view: {"rate", "stop", "resume", "end", "lost", "worst", "zero"},
+    guest_beside: {"rate", "end", "lost", "kept-live"},
     mmtest: {"alone", "migrating", "migration", "downtime"},
     fast_wp: {"dirty-rate", "total", "mapped-before"},
     ping_pong: {"legs", "mean", "pages"}}
