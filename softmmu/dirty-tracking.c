@@ -115,12 +115,18 @@ static void print_rounds(Monitor *mon, const DirtyTrackingRoundList *rounds)
         monitor_printf(mon, "round %" PRIu64 ": %" PRIu64 " pages, harvest %"
                        PRIu64 " us, re-arm %" PRIu64 " us, publish %" PRIu64
                        " us, BQL %" PRIu64 " us, full rings %" PRIu64
-                       " us\n", round->round, round->pages,
+                       " us", round->round, round->pages,
                        round->harvest_time / SCALE_US,
                        round->rearm_time / SCALE_US,
                        round->publish_time / SCALE_US,
                        round->bql_hold_time / SCALE_US,
                        round->ring_full_time / SCALE_US);
+        if (round->has_faults) {
+            monitor_printf(mon, ", %" PRIu64 " faults, guest time lost %"
+                           PRIu64 " us", round->faults,
+                           round->guest_time_lost / SCALE_US);
+        }
+        monitor_printf(mon, "\n");
     }
 }
 
@@ -150,6 +156,12 @@ void hmp_info_dirty_tracking(Monitor *mon, const QDict *qdict)
     print_time(mon, "BQL hold time of syncs", info->bql_hold_time);
     if (info->ring_size) {
         print_rings(mon, info);
+    }
+    if (info->has_faults) {
+        monitor_printf(mon, "write faults: about %" PRIu64 "\n",
+                       info->faults);
+        print_time(mon, "vCPU time lost to faults and full rings",
+                   info->guest_time_lost);
     }
     print_split(mon, info->eager_split);
     print_rounds(mon, info->rounds);

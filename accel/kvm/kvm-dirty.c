@@ -275,6 +275,12 @@ static void sync_begin(KVMDirtyTracking *dirty)
     }
 }
 
+/* Without the exits to KVM and back. */
+static uint64_t guest_time_lost(const KvmDirtyStats *stats)
+{
+    return stats->fault_ns + stats->ring_full_ns;
+}
+
 /*
  * What was found and what it cost since the last round, or since logging
  * began: also by the reaper and by vCPUs with full rings, in between.
@@ -296,10 +302,14 @@ void kvm_dirty_tracking_round(void)
         .ring_full_exits = now.ring_full_exits - last->ring_full_exits,
         .ring_full_time = now.ring_full_ns - last->ring_full_ns,
         .overflows = now.overflows - last->overflows,
+        .has_faults = now.faults_known,
+        .faults = now.faults - last->faults,
+        .has_guest_time_lost = now.faults_known,
+        .guest_time_lost = guest_time_lost(&now) - guest_time_lost(last),
     };
     trace_kvm_dirty_round(round->round, round->pages, round->harvest_time,
                           round->rearm_time, round->publish_time,
-                          round->ring_full_time);
+                          round->ring_full_time, round->guest_time_lost);
     *last = now;
 }
 
@@ -699,6 +709,10 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     info->ring_full_exits = stats.ring_full_exits;
     info->ring_full_time = stats.ring_full_ns;
     info->overflows = stats.overflows;
+    info->has_faults = stats.faults_known;
+    info->faults = stats.faults;
+    info->has_guest_time_lost = stats.faults_known;
+    info->guest_time_lost = guest_time_lost(&stats);
     info->reaps = stats.reaps;
     info->reap_interval = stats.reaper_interval_ns;
     info->eager_split = split_info(dirty->engine, &stats);

@@ -56,6 +56,7 @@ CHECKED = {
         "test_eager_split.py::test_all_or_none[off]",
         "test_eager_split.py::test_auto",
         "test_telemetry.py::test_default_is_told",
+        "test_telemetry.py::test_telemetry[shared]",
         "test_telemetry.py::test_telemetry[dirty-bits]",
         "test_telemetry.py::test_written_before[dirty-bits]",
     ),

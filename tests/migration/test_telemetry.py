@@ -10,8 +10,8 @@ from typing import Any
 from .cases import HELD, each_mechanism, migrate_identical
 from .guest import PAGE, Writer
 from .migrate import Options, info
-from .vm import (BEST_FIRST, DIRTY_BITS, VM, Config, Mechanism, Qemu, best,
-                 pair)
+from .vm import (BEST_FIRST, DIRTY_BITS, LOG, VM, WRPROT, Config, Mechanism,
+                 Qemu, best, pair)
 
 # What each member must do while a writing guest is migrated.
 FIXED, STATE, GROWS, TOTAL = "fixed", "state", "grows", "total"
@@ -39,6 +39,8 @@ ROUND_MEMBERS = {"round", "pages", "harvest-time", "rearm-time",
                  "publish-time", "bql-hold-time", "ring-full-exits",
                  "ring-full-time", "overflows"}
 DIRTY_BITS_MEMBERS = {**LOG_MEMBERS, "rearm-time": TOTAL}
+# Where the host's KVM counts the faults that arming pages costs the guest.
+FAULT_MEMBERS = {"faults", "guest-time-lost"}
 
 # Member, what HMP calls it, and whether HMP prints it without rings too.
 HMP_LINES = (
@@ -55,6 +57,9 @@ HMP_LINES = (
     ("ring-full-exits", r"ring-full exits: (\d+)", False),
     ("ring-full-time", r"vCPU time lost to full rings: ([\d.]+) ms", False),
     ("overflows", r"overflows: (\d+)", False),
+    ("faults", r"write faults: about (\d+)", False),
+    ("guest-time-lost",
+     r"vCPU time lost to faults and full rings: ([\d.]+) ms", False),
     ("reaps", r"reaps: (\d+)", False),
     ("reap-interval", r"reap interval: ([\d.]+) ms", False),
 )
@@ -70,6 +75,19 @@ def query(vm: VM) -> dict[str, Any]:
     """Return the answer of query-dirty-tracking."""
     answer: dict[str, Any] = vm.qmp("query-dirty-tracking")
     return answer
+
+
+def faults_known(mechanism: Mechanism) -> bool:
+    """Whether KVM has been asked for what makes it count faults."""
+    return WRPROT.offered and mechanism != LOG
+
+
+def expected(mechanism: Mechanism) -> dict[str, str]:
+    """What each member must do."""
+    members = DIRTY_BITS_MEMBERS if mechanism == DIRTY_BITS else LOG_MEMBERS
+    kind = TOTAL if mechanism == DIRTY_BITS else GROWS
+    return {**members, **{name: kind for name in FAULT_MEMBERS
+                        if faults_known(mechanism)}}
 
 
 def assert_grown(members: dict[str, str], before: dict[str, Any],
@@ -93,13 +111,15 @@ def shown(value: Any, text: str) -> bool:
     return bool(float(text) == number)
 
 
-def assert_hmp(vm: VM, rings: bool) -> None:
+def assert_hmp(vm: VM, mechanism: Mechanism) -> None:
     """Fail unless HMP prints what QMP answers."""
     answer = query(vm)
     text = vm.hmp("info dirty-tracking")
     for name, pattern, always in HMP_LINES:
         match = re.search(pattern, text, re.MULTILINE)
-        assert (match is not None) == (always or rings), (name, text)
+        there = (faults_known(mechanism) if name in FAULT_MEMBERS else
+                 always or bool(mechanism.ring))
+        assert (match is not None) == there, (name, text)
         if match and name not in UNSTEADY:
             assert shown(answer[name], match[1]), (name, answer, text)
 
@@ -110,9 +130,10 @@ def assert_rounds(vm: VM, count: int, before: dict[str, Any],
     rounds = after["rounds"]
     assert [each["round"] for each in rounds] == \
         list(range(1, count + 1))[-ROUNDS_KEPT:]
-    assert all(set(each) == ROUND_MEMBERS for each in rounds)
+    members = ROUND_MEMBERS | (FAULT_MEMBERS & set(before))
+    assert all(set(each) == members for each in rounds)
     if count <= ROUNDS_KEPT:
-        for name in ROUND_MEMBERS - {"round", *UNSTEADY}:
+        for name in members - {"round", *UNSTEADY}:
             assert sum(each[name] for each in rounds) <= \
                 after[name] - before[name], name
         assert sum(each["pages"] for each in rounds) > 0
@@ -120,6 +141,8 @@ def assert_rounds(vm: VM, count: int, before: dict[str, Any],
     text = vm.hmp("info dirty-tracking")
     for each in rounds:
         assert f"round {each['round']}: {each['pages']} pages, " in text
+        assert f", {each.get('faults')} faults, " in text or \
+            "faults" not in each
 
 
 @each_mechanism
@@ -141,9 +164,8 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         after = query(src)
         assert_rounds(src, result.rounds, before, after)
         assert info(src)["dirty-tracking"] == after["rounds"]
-        assert_grown(DIRTY_BITS_MEMBERS if mechanism == DIRTY_BITS else
-                     LOG_MEMBERS, before, after)
-        assert_hmp(src, rings=bool(mechanism.ring))
+        assert_grown(expected(mechanism), before, after)
+        assert_hmp(src, mechanism)
 
 
 @each_mechanism

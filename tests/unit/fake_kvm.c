@@ -38,10 +38,10 @@ static uint64_t huge_pages(FakeKvm *k)
     return n;
 }
 
-/* As KVM_GET_STATS_FD has it: pages_4k, pages_2m and pages_1g. */
+/* As KVM_GET_STATS_FD has it; the last two only if it is patched. */
 static void stats_write(FakeKvm *k)
 {
-    enum { NAME = 16, N = 3 };
+    enum { NAME = 16, N = 5 };
     struct {
         struct kvm_stats_header header;
         struct {
@@ -50,19 +50,31 @@ static void stats_write(FakeKvm *k)
         } descs[N];
         uint64_t values[N];
     } stats = {
-        .header = { .name_size = NAME, .num_desc = N },
+        .header = { .name_size = NAME,
+                    .num_desc = k->config.patched ? N : N - 2 },
         .descs = {
             { .desc.offset = 0, .name = "pages_4k" },
             { .desc.offset = 8, .name = "pages_2m" },
             { .desc.offset = 16, .name = "pages_1g" },
+            { .desc.offset = 24, .name = "write_faults" },
+            { .desc.offset = 32, .name = "write_fault_ns" },
         },
-        .values = { 1234567, huge_pages(k), 0 },
+        .values = { 1234567, huge_pages(k), 0, k->faults, k->fault_ns },
     };
 
     stats.header.desc_offset = (char *)stats.descs - (char *)&stats;
     stats.header.data_offset = (char *)stats.values - (char *)&stats;
     g_assert_cmpint(pwrite(k->stats_fd, &stats, sizeof(stats), 0), ==,
                     sizeof(stats));
+}
+
+void fake_set_faults(FakeKvm *k, uint64_t faults, uint64_t ns)
+{
+    g_mutex_lock(&k->slots_lock);
+    k->faults = faults;
+    k->fault_ns = ns;
+    stats_write(k);
+    g_mutex_unlock(&k->slots_lock);
 }
 
 FakeKvm *fake_new(const FakeConfig *config)

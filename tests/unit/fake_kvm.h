@@ -143,6 +143,7 @@ struct FakeKvm {
     uint64_t split_mode;        /* KVM_CAP_EAGER_PAGE_SPLIT's arguments */
     uint64_t split_chunk;
     int stats_fd;               /* what KVM_GET_STATS_FD gives */
+    uint64_t faults, fault_ns;  /* what that says of write faults */
 
     /* What may be switched at any time (by a test with no other thread). */
     bool soft_limit_off;        /* this KVM lets a vCPU fill on */
@@ -179,6 +180,9 @@ void fake_free(FakeKvm *k);
 
 /* KvmDirtyVmm.vm_ioctl with @opaque a FakeKvm. */
 int fake_vm_ioctl(void *opaque, unsigned long request, void *arg);
+
+/* What KVM's statistics say of write faults. */
+void fake_set_faults(FakeKvm *k, uint64_t faults, uint64_t ns);
 
 /* @request fails with @err for the next @times (negative: for ever). */
 void fake_fail(FakeKvm *k, unsigned long request, int err, int times);

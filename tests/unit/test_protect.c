@@ -886,6 +886,28 @@ static void add(const char *mechanism, guint number, GTestDataFunc func)
     g_test_add_data_func(path, GUINT_TO_POINTER(number), func);
 }
 
+/* KVM's own count, where it has one and was asked for what makes it count. */
+static void test_faults(void)
+{
+    static const KvmDirtyConfig log = { .mechanism = KVMD_LOG };
+    static const FakeConfig fake = { FAKE_LINUX_6_1, .patched = FAKE_PATCHED };
+    Rig *rigs[] = {
+        rig_new_patched(KVMD_SHARED), rig_new(&fake, &log),
+        rig_new_log(FAKE_MANUAL_CAPS),
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(rigs); i++) {
+        KvmDirtyStats stats;
+
+        fake_set_faults(rigs[i]->fake, 48, 12345);
+        kvmd_stats(rigs[i]->kvmd, &stats);
+        g_assert_cmpint(stats.faults_known, ==, i == 0);
+        g_assert_cmpuint(stats.faults, ==, i ? 0 : 48);
+        g_assert_cmpuint(stats.fault_ns, ==, i ? 0 : 12345);
+        rig_free(rigs[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -902,5 +924,6 @@ int main(int argc, char **argv)
     g_test_add_data_func("/protect/dirty-bits/written-while-removed",
                          GUINT_TO_POINTER(KVMD_DIRTY_BITS),
                          test_mapped_while_removed);
+    g_test_add_func("/protect/faults", test_faults);
     return g_test_run();
 }

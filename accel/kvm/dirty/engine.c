@@ -222,6 +222,7 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     kvmd->split = KVMD_SPLIT_OFF;
     kvmd->spaces = g_ptr_array_new();
     kvmd->vcpus = g_ptr_array_new_with_free_func(g_free);
+    kvmd->vm_stats = kvmd_vm_stats_open(kvmd);
     mechanism = choose(kvmd, config, "dirty-tracking=", error);
     if (mechanism == KVMD_AUTO) {
         kvmd_free(kvmd);
@@ -267,6 +268,7 @@ void kvmd_free(KvmDirty *kvmd)
         kvmd->ops->end(kvmd);
     }
     g_ptr_array_unref(kvmd->vcpus);
+    kvmd_vm_stats_close(kvmd->vm_stats);
     forget_reasons(kvmd);
     g_clear_pointer(&kvmd->split_ranges, g_array_unref);
     g_cond_clear(&kvmd->split_wake);
@@ -375,4 +377,7 @@ void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats)
     *stats = kvmd->stats;
     stats->reaper_interval_ns = kvmd->reaper_interval * 1000;
     g_mutex_unlock(&kvmd->lock);
+    stats->faults_known = kvmd->vm_stats && kvmd->can_protect &&
+        kvmd_vm_stat(kvmd->vm_stats, "write_faults", &stats->faults) &&
+        kvmd_vm_stat(kvmd->vm_stats, "write_fault_ns", &stats->fault_ns);
 }

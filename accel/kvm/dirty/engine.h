@@ -14,6 +14,8 @@
 /* Of a slot id; those above are the address space. */
 #define KVMD_SLOT_ID_BITS 16
 
+typedef struct KvmDirtyVmStats KvmDirtyVmStats;
+
 typedef struct KvmDirtySlot {
     struct kvm_userspace_memory_region region; /* as KVM has it */
     uint64_t tag;
@@ -107,6 +109,7 @@ struct KvmDirty {
     size_t page_size;
     GPtrArray *spaces;          /* slot.c: per address space, its slots */
     KvmDirtyStats stats;
+    KvmDirtyVmStats *vm_stats;  /* vm_stats.c; NULL if KVM has none */
 
     bool manual_protect;        /* log.c: re-armed by KVM_CLEAR_DIRTY_LOG */
 
@@ -227,13 +230,13 @@ void kvmd_protect_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot);
 
 /*
  * vm_stats.c: KVM's statistics of the VM; no lock is needed.
- * kvmd_vm_stats_open() returns NULL where KVM has none, and kvmd_vm_stat() 0
- * for a name that there is not.
+ * kvmd_vm_stats_open() returns NULL where KVM has none, and kvmd_vm_stat()
+ * false for a name that there is not.
  */
-typedef struct KvmDirtyVmStats KvmDirtyVmStats;
 KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd);
 void kvmd_vm_stats_close(KvmDirtyVmStats *stats);
-uint64_t kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name);
+bool kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name,
+                  uint64_t *value);
 
 /* wrprot.c: also for a slot whose bitmap shared.c could not map. */
 bool kvmd_wrprot_enable(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,

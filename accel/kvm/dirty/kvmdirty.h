@@ -322,6 +322,13 @@ typedef struct KvmDirtyStats {
     uint64_t ring_full_exits;
     uint64_t ring_full_ns;      /* vCPU time spent in kvmd_vcpu_ring_full() */
     uint64_t overflows;         /* of a ring: all logged pages were published */
+    /*
+     * Write faults of armed pages, and the vCPU time that KVM took for them:
+     * estimates of KVM's, if it has any.
+     */
+    bool faults_known;
+    uint64_t faults;
+    uint64_t fault_ns;
     uint64_t reaps;             /* by the reaper */
     uint64_t reaper_interval_ns; /* at present */
     uint32_t logged_slots;      /* at present */

@@ -124,27 +124,30 @@ static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
 }
 
 /* How much memory is mapped by huge pages, in pages of 2 MiB. */
-static uint64_t huge_pages(const KvmDirtyVmStats *stats)
+static uint64_t huge_pages(const KvmDirty *kvmd)
 {
-    return kvmd_vm_stat(stats, "pages_2m") +
-        kvmd_vm_stat(stats, "pages_1g") * PAGES_2M_IN_1G;
+    uint64_t of_2m = 0, of_1g = 0;
+
+    kvmd_vm_stat(kvmd->vm_stats, "pages_2m", &of_2m);
+    kvmd_vm_stat(kvmd->vm_stats, "pages_1g", &of_1g);
+    return of_2m + of_1g * PAGES_2M_IN_1G;
 }
 
 /*
  * Watch the guest until it splits pages itself.  Returns: how far to go
  * ahead of it, in bytes; 0 if there is nothing huge, or kvmd_split_stop().
  */
-static uint64_t watch(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
+static uint64_t watch(KvmDirty *kvmd)
 {
     while (kvmd->stats.split_active) {
-        uint64_t before = huge_pages(stats), after;
+        uint64_t before = huge_pages(kvmd), after;
         int64_t until = g_get_monotonic_time() + WATCH;
 
         while (kvmd->stats.split_active &&
                g_cond_wait_until(&kvmd->split_wake, &kvmd->lock, until)) {
             continue;
         }
-        after = huge_pages(stats);
+        after = huge_pages(kvmd);
         if (after < before) {
             return (before - after) * AHEAD * SIZE_2M;
         }
@@ -155,9 +158,10 @@ static uint64_t watch(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
     return 0;
 }
 
-static void run(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
+/* Split all ranges, or, if @wait, only so far ahead of the guest. */
+static void run(KvmDirty *kvmd, bool wait)
 {
-    uint64_t left = stats ? 0 : UINT64_MAX;
+    uint64_t left = wait ? 0 : UINT64_MAX;
 
     for (guint i = 0; i < kvmd->split_ranges->len; i++) {
         struct kvm_split_huge_pages *range =
@@ -166,7 +170,7 @@ static void run(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
         while (range->size && kvmd->stats.split_active) {
             uint64_t done = kvmd->stats.split_done;
 
-            left = left ? left : watch(kvmd, stats);
+            left = left ? left : watch(kvmd);
             if (!left) {
                 return;
             }
@@ -178,18 +182,12 @@ static void run(KvmDirty *kvmd, const KvmDirtyVmStats *stats)
 
 void kvmd_split_run(KvmDirty *kvmd)
 {
-    KvmDirtyVmStats *stats = NULL;
-
     g_mutex_lock(&kvmd->lock);
-    if (kvmd->split == KVMD_SPLIT_AUTO) {
-        stats = kvmd_vm_stats_open(kvmd);
-    }
-    if (kvmd->split == KVMD_SPLIT_ON || stats) {
-        run(kvmd, stats);
+    if (kvmd->split == KVMD_SPLIT_ON || kvmd->vm_stats) {
+        run(kvmd, kvmd->split == KVMD_SPLIT_AUTO);
     }
     kvmd->stats.split_active = false;
     g_mutex_unlock(&kvmd->lock);
-    kvmd_vm_stats_close(stats);
 }
 
 void kvmd_split_stop(KvmDirty *kvmd)

@@ -57,18 +57,17 @@ void kvmd_vm_stats_close(KvmDirtyVmStats *stats)
     }
 }
 
-uint64_t kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name)
+bool kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name,
+                  uint64_t *value)
 {
     for (uint32_t i = 0; i < stats->header.num_desc; i++) {
         const struct kvm_stats_desc *desc =
             (const void *)(stats->descs + i * stats->desc_size);
-        uint64_t value;
 
-        if (g_str_equal(desc->name, name) &&
-            read_at(stats->fd, &value, sizeof(value),
-                    stats->header.data_offset + desc->offset)) {
-            return value;
+        if (g_str_equal(desc->name, name)) {
+            return read_at(stats->fd, value, sizeof(*value),
+                           stats->header.data_offset + desc->offset);
         }
     }
-    return 0;
+    return false;
 }

@@ -1225,6 +1225,55 @@ static void test_stats(void)
 	test_mem_unmap(&mem);
 }
 
+/*
+ * One fault in 16 stands for all: so many writes to pages that are armed are
+ * counted, as far as that allows, and neither those to new pages nor those to
+ * pages that are writable.
+ */
+static void write_faults_with(const uint32_t *caps, int nr_caps, bool counted)
+{
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = TEST_GPA, .npages = PAGES_2M,
+	};
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm = toucher_vm(caps, nr_caps, 1, &vcpu);
+	uint64_t faults, ns, want = counted ? mem.npages : 0;
+
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	guest_map(vm, mem.gpa, PG_SIZE_2M);
+	faults = vm_get_stat(vm, "write_faults");
+	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 1);
+	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 2);
+	ASSERT_EQ(vm_get_stat(vm, "write_faults"), faults);
+
+	ns = vm_get_stat(vm, "write_fault_ns");
+	test_mem_set(vm, &mem, 0);
+	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 3);
+	faults = vm_get_stat(vm, "write_faults") - faults;
+	TEST_ASSERT(faults >= want - want / 16 && faults <= want + want / 16,
+		    "%lu faults were counted, not about %lu", faults, want);
+	ASSERT_EQ(vm_get_stat(vm, "write_fault_ns") > ns, counted);
+
+	kvm_vm_free(vm);
+	test_mem_unmap(&mem);
+}
+
+static void test_write_faults(void)
+{
+	struct kvm_vm *vm = vm_create_barebones();
+	bool known = vm_has_stat(vm, "write_faults");
+
+	kvm_vm_free(vm);
+	if (!known) {
+		print_skip("no statistics");
+		return;
+	}
+	write_faults_with(both_caps, ARRAY_SIZE(both_caps), true);
+	write_faults_with(NULL, 0, false);
+}
+
 static const struct named_test tests[] = {
 	{ "opt-in", test_opt_in },
 	{ "range-arguments", test_range_arguments },
@@ -1239,6 +1288,7 @@ static const struct named_test tests[] = {
 	{ "ring", test_rings },
 	{ "smm", test_smm },
 	{ "stats", test_stats },
+	{ "write-faults", test_write_faults },
 };
 
 static void help(const char *name)
