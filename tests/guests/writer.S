@@ -34,6 +34,7 @@
         .set    CPU_SEED,       20
         .set    CPU_HOT,        24
         .set    CPU_TSC,        32
+        .set    CPU_INITED,     40
 
         .set    COM1,           0x3f8
         .set    PCI_ADDR,       0xcf8
@@ -49,6 +50,7 @@
         .set    ICR_INIT,       0x4500
         .set    ICR_STARTUP,    0x4600 + TRAMPOLINE / 4096
 
+        .set    HOTPLUG_INSERT, 2
         .set    HOTPLUG_REMOVE, 4
         .set    HOTPLUG_EJECT,  8
 
@@ -161,7 +163,6 @@ protected:
         mov     pages, %ecx
         imul    %eax, %ecx
         mov     %ecx, span
-        movl    $0, start_phase
         mov     report, %eax
         mov     %eax, report_left
 
@@ -170,6 +171,7 @@ clear_alive:
         mov     %ecx, %edi
         shl     $12, %edi
         movl    $0, CPU_PAGES + CPU_ALIVE(%edi)
+        movl    $0, CPU_PAGES + CPU_INITED(%edi)
         inc     %ecx
         cmp     $MAX_CPUS, %ecx
         jb      clear_alive
@@ -327,6 +329,15 @@ eject_next:
         out     %eax, %dx
         add     $4, %edx
         in      %dx, %al
+        test    $HOTPLUG_INSERT, %al
+        jz      eject_asked
+        mov     %ecx, %edi
+        shl     $12, %edi
+        movl    $0, CPU_PAGES + CPU_INITED(%edi)
+        mov     $HOTPLUG_INSERT, %al
+        out     %al, %dx
+        in      %dx, %al
+eject_asked:
         test    $HOTPLUG_REMOVE, %al
         jz      eject_skip
         mov     %ecx, %eax
@@ -346,17 +357,12 @@ eject_skip:
         jmp     eject_next
 
 /*
- * INIT and SIPI go out at the ends of two different passes: the time of a pass
- * lets the one take effect before the other.  A vCPU plugged later is found in
- * the same way.
+ * A vCPU gets one INIT, and a SIPI at the end of each pass after that until it
+ * runs: the time of a pass lets the one take effect before the other.  It
+ * ignores a SIPI while it runs, but a second INIT, sent just before it says
+ * so, would stop it for good.
  */
 start_aps:
-        mov     $ICR_INIT, %eax
-        testl   $1, start_phase
-        jz      start_send
-        mov     $ICR_STARTUP, %eax
-start_send:
-        incl    start_phase
         mov     $1, %ecx
 start_next:
         cmp     ncpus, %ecx
@@ -368,6 +374,12 @@ start_next:
         mov     %ecx, %edx
         shl     $24, %edx
         mov     %edx, APIC_ICR_HIGH
+        mov     $ICR_STARTUP, %eax
+        cmpl    $0, CPU_PAGES + CPU_INITED(%edi)
+        jne     start_send
+        movl    $1, CPU_PAGES + CPU_INITED(%edi)
+        mov     $ICR_INIT, %eax
+start_send:
         mov     %eax, APIC_ICR_LOW
 start_skip:
         inc     %ecx
@@ -426,7 +438,6 @@ pages:          .long   0       /* of one vCPU */
 hot_pages:      .long   0       /* of these, written nine times in ten */
 stride:         .long   0       /* bytes from one page of a vCPU to its next */
 span:           .long   0       /* bytes from its first page to past its last */
-start_phase:    .long   0
 report_left:    .long   0
 fb_base:        .long   0
 
