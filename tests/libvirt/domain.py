@@ -177,7 +177,7 @@ class Domain:
 
     def kill(self, host: Host) -> None:
         """End its QEMU as the host's kernel does when memory is short."""
-        host.run("kill", "-KILL", str(self.pid(host)))
+        host.run("sh", "-c", f"kill -KILL {self.pid(host)}")
 
     def memory(self, host: Host) -> Memory:
         """Its memory on HOST, of a shared one."""
