@@ -7,7 +7,7 @@
 # make soak     twenty migrations with each mechanism and ring size, more with
 #               libvirt, and all of the lab's selftests and mutants
 # make bench    measure stock and ours, and write build/bench/report.html;
-#               QUICK=1 takes 10 minutes, all of it over an hour; CHAPTERS="..." some
+#               QUICK=1 takes 10 minutes, all of it an hour; CHAPTERS="..." some
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 
