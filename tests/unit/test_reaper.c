@@ -121,6 +121,14 @@ static void world_free(void)
     rig_free(w.rig);
 }
 
+/* The reaper runs until @asleep stops it. */
+static void run_with(void (*asleep)(gint64 until))
+{
+    world_new(asleep);
+    kvmd_reaper_run(w.rig->kvmd);
+    world_free();
+}
+
 static KvmDirtyStats stats(void)
 {
     KvmDirtyStats s;
@@ -211,10 +219,8 @@ static void asleep_idle(gint64 until)
 
 static void test_idle(void)
 {
-    world_new(asleep_idle);
-    kvmd_reaper_run(w.rig->kvmd);
+    run_with(asleep_idle);
     g_assert_cmpint(w.sleeps, ==, 20);
-    world_free();
 }
 
 /* Pages are counted in whole ones. */
@@ -277,10 +283,8 @@ static void asleep_rates(gint64 until)
 
 static void test_rates(void)
 {
-    world_new(asleep_rates);
-    kvmd_reaper_run(w.rig->kvmd);
+    run_with(asleep_rates);
     g_assert_cmpint(w.sleeps, ==, 2 * SETTLE * 11);
-    world_free();
 }
 
 /*
@@ -306,10 +310,8 @@ static void asleep_shrink(gint64 until)
 
 static void test_shrinks_at_once(void)
 {
-    world_new(asleep_shrink);
-    kvmd_reaper_run(w.rig->kvmd);
+    run_with(asleep_shrink);
     g_assert_cmpint(w.sleeps, ==, SETTLE + 1);
-    world_free();
 }
 
 /*
@@ -334,9 +336,7 @@ static void asleep_working_set(gint64 until)
 
 static void test_working_set(void)
 {
-    world_new(asleep_working_set);
-    kvmd_reaper_run(w.rig->kvmd);
-    world_free();
+    run_with(asleep_working_set);
 }
 
 /*
@@ -407,9 +407,7 @@ static void asleep_sync(gint64 until)
 
 static void test_sync_counts(void)
 {
-    world_new(asleep_sync);
-    kvmd_reaper_run(w.rig->kvmd);
-    world_free();
+    run_with(asleep_sync);
 }
 
 /* What was in a ring before logging began anew says nothing about now. */
@@ -431,10 +429,8 @@ static void asleep_anew(gint64 until)
 
 static void test_begins_anew(void)
 {
-    world_new(asleep_anew);
-    kvmd_reaper_run(w.rig->kvmd);
+    run_with(asleep_anew);
     g_assert_cmpint(w.sleeps, ==, 4);
-    world_free();
 }
 
 /*
@@ -462,10 +458,8 @@ static void asleep_hurry(gint64 until)
 
 static void test_hurry(void)
 {
-    world_new(asleep_hurry);
-    kvmd_reaper_run(w.rig->kvmd);
+    run_with(asleep_hurry);
     g_assert_cmpint(w.sleeps, ==, SETTLE + 1);
-    world_free();
 }
 
 /* A ring that fills again and again does not put the next look off. */
@@ -488,9 +482,7 @@ static void asleep_full_often(gint64 until)
 
 static void test_full_often(void)
 {
-    world_new(asleep_full_often);
-    kvmd_reaper_run(w.rig->kvmd);
-    world_free();
+    run_with(asleep_full_often);
 }
 
 /* Held: rings stay as they are, and a full one hurries nobody. */
@@ -527,10 +519,8 @@ static void asleep_held(gint64 until)
 
 static void test_held(void)
 {
-    world_new(asleep_held);
-    kvmd_reaper_run(w.rig->kvmd);
+    run_with(asleep_held);
     g_assert_cmpint(w.sleeps, ==, 7);
-    world_free();
 }
 
 /* Until it is known where KVM is in the ring again. */
@@ -569,9 +559,7 @@ static void asleep_owing(gint64 until)
 
 static void test_owing(void)
 {
-    world_new(asleep_owing);
-    kvmd_reaper_run(w.rig->kvmd);
-    world_free();
+    run_with(asleep_owing);
 }
 
 static void overflow(void)
@@ -598,9 +586,7 @@ static void asleep_overflowed(gint64 until)
 
 static void test_overflowed(void)
 {
-    world_new(asleep_overflowed);
-    kvmd_reaper_run(w.rig->kvmd);
-    world_free();
+    run_with(asleep_overflowed);
 }
 
 /* Nor does memory that could not be re-armed after that. */
@@ -626,9 +612,7 @@ static void asleep_not_rearmed(gint64 until)
 
 static void test_not_rearmed(void)
 {
-    world_new(asleep_not_rearmed);
-    kvmd_reaper_run(w.rig->kvmd);
-    world_free();
+    run_with(asleep_not_rearmed);
 }
 
 /* Not a single look while no slot is logged; the shortest when one is. */
@@ -636,6 +620,7 @@ static void asleep_toggle(gint64 until)
 {
     bool logged = w.sleeps % 2 == 0;
 
+    g_assert_cmpuint(stats().reaps, ==, 0);
     g_assert_cmpint(until != FOR_EVER, ==, logged);
     if (logged) {
         g_assert_cmpint(until - w.now, ==, SHORTEST);
@@ -674,10 +659,8 @@ static void asleep_other(gint64 until)
 
 static void test_other_logged(void)
 {
-    world_new(asleep_other);
-    kvmd_reaper_run(w.rig->kvmd);
+    run_with(asleep_other);
     g_assert_cmpint(w.sleeps, ==, 3);
-    world_free();
 }
 
 /* A slot was logged before the reaper came: it does not miss it. */
