@@ -237,10 +237,10 @@ CPU_TEXT = Text(
     "the guest, ten or twenty times what hardware does, so that what "
     "tracking costs a guest stands out: this is what it looks like where "
     "exits are dear. The last row is the limit: as much is sent, of another "
-    "guest that stands still, so that what the guest loses is the CPU time of the "
-    "QEMUs that send and receive; all of it is new to the one that receives, so "
-    "that the limit may lie a little higher. The spread of the runs has whatever else this "
-    "host did.")
+    "guest that stands still, so that what the guest loses is the CPU time "
+    "of the QEMUs that send and receive; all of it is new to the one that "
+    "receives, so that the limit may lie a little higher. The spread of the "
+    "runs has whatever else this host did.")
 LAB_TEXT = Text(
     "In the lab there is one CPU here, whose clock counts instructions: "
     "whatever else the machine does makes no difference. The guest shares "

@@ -71,8 +71,8 @@ class StepError(Exception):
 class Step:
     """A program, run RUNS times, SECONDS each as it is expected.
 
-    The name is that of a file, and of no other step.  Without a lab the program runs on
-    this host, and needs /dev/kvm if KVM is set.
+    The name is that of a file, and of no other step.  Without a lab the
+    program runs on this host, and needs /dev/kvm if KVM is set.
     """
 
     name: str

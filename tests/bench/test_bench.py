@@ -223,6 +223,8 @@ def test_names(quick: bool) -> None:
     for one in CHAPTERS:
         names = [step.name for step in one.steps(quick)]
         assert len(set(names)) == len(names)
+        assert {name.split("/")[0] for name in names} <= {
+            chapter.name for chapter in CHAPTERS}
 
 
 def test_unknown_chapter() -> None:
