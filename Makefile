@@ -46,6 +46,8 @@ bench: deps
 	@scripts/make-qemu
 	@scripts/build-kernel stock
 	@scripts/build-kernel patched
+	@scripts/build-kernel stock-keys
+	@scripts/build-kernel patched-keys
 	@scripts/build-selftests patched
 	@scripts/get-backports || echo 'bench: without QEMU 10.0'
 	@build/venv/bin/python -m tests.bench $(if $(QUICK),--quick) $(CHAPTERS)

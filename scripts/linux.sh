@@ -14,7 +14,14 @@ step_of=kbuild_step
 
 fragments_of() {
     printf '%s\n' "$configs/lab.config"
-    [ "$1" != debug ] || printf '%s\n' "$configs/debug.config"
+    case $1 in
+    debug) printf '%s\n' "$configs/debug.config" ;;
+    *-keys) printf '%s\n' "$configs/keys.config" ;;
+    esac
+}
+
+is_stock() {
+    [ "${1%-keys}" = stock ]
 }
 
 # fingerprint KIND [DIR...]: all that decides what comes out, but for what is
@@ -30,7 +37,7 @@ fingerprint() {
         gcc --version | head -n 1
         mapfile -t fragments < <(fragments_of "$kind")
         cat "${fragments[@]}"
-        if [ "$kind" != stock ]; then
+        if ! is_stock "$kind"; then
             [ ! -d "$series" ] || paths+=("$series")
             for dir in "${@:2}"; do
                 but+=(! -path "$root/host-kernel/$dir/*")
@@ -44,7 +51,7 @@ fingerprint() {
 # assemble_source KIND: sees to the source of that kernel, and sets source.
 assemble_source() {
     source=$linux_stock
-    if [ "$1" != stock ]; then
+    if ! is_stock "$1"; then
         "$root/scripts/assemble-linux"
         source=$linux_assembled
     fi

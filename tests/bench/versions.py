@@ -20,6 +20,8 @@ BINARIES = {
     "QEMU of bookworm-backports": path_of("backports"),
     "patched kernel": BUILD / "linux/patched/bzImage",
     "stock kernel": BUILD / "linux/stock/bzImage",
+    "patched kernel with static keys": BUILD / "linux/patched-keys/bzImage",
+    "stock kernel with static keys": BUILD / "linux/stock-keys/bzImage",
 }
 DIGITS = 12  # of a digest
 

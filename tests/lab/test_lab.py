@@ -356,6 +356,7 @@ class TestRefusals:
             (["--cpus", "64", "--", "true"], "--cpus 64"),
             (["--cpus", "two", "--", "true"], "--cpus two"),
             (["--icount", "--cpus", "2", "--", "true"], "--icount"),
+            (["--kernel", "stock-keys", "--", "true"], "stock-keys with 2"),
             (["--memory", "64M", "--", "true"], "--memory 64M"),
             (["--memory", "2T", "--", "true"], "--memory 2T"),
             (["--timeout", "0", "--", "true"], "--timeout 0"),
