@@ -7,6 +7,7 @@
 #define __LINUX_KVM_DIRTY_TRACKING_H
 
 #include <linux/bitops.h>
+#include <linux/jump_label.h>
 #include <linux/kref.h>
 #include <linux/types.h>
 
@@ -46,6 +47,14 @@ struct kvm_dirty_bitmap {
 	size_t bitmap_size;
 	size_t summary_size;
 };
+
+/* On once a VM wants such bitmaps: others do not pay for looking at a slot. */
+DECLARE_STATIC_KEY_FALSE(kvm_dirty_bitmap_used);
+
+/* Whether the slot has one.  A macro, as the slot is not known here. */
+#define kvm_slot_has_shared_bitmap(slot)			\
+	(static_branch_unlikely(&kvm_dirty_bitmap_used) &&	\
+	 (slot)->shared_bitmap)
 
 /* After the bit of page @rel_gfn of the slot has been set. */
 static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,

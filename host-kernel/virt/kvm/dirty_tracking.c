@@ -13,6 +13,8 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/kvm_dirty_tracking.h>
 
+DEFINE_STATIC_KEY_FALSE(kvm_dirty_bitmap_used);
+
 static unsigned long summary_bits(const struct kvm_memory_slot *slot)
 {
 	return DIV_ROUND_UP(slot->npages, KVM_DIRTY_SUMMARY_PAGES);
@@ -314,6 +316,10 @@ int kvm_dirty_tracking_enable_cap(struct kvm *kvm,
 
 	if (cap->flags || cap->args[0])
 		return -EINVAL;
+
+	/* Takes locks that slots_lock must not be held for. */
+	if (what == &kvm->dirty_tracking.bitmap_fd)
+		static_branch_enable(&kvm_dirty_bitmap_used);
 
 	mutex_lock(&kvm->slots_lock);
 	*what = true;

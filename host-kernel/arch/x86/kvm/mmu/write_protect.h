@@ -21,11 +21,10 @@
 /* On once a VM has enabled it: others do not pay for looking at themselves. */
 DECLARE_STATIC_KEY_FALSE(kvm_write_protect_used);
 
-static inline bool kvm_write_protect_enabled(const struct kvm *kvm)
-{
-	return static_branch_unlikely(&kvm_write_protect_used) &&
-	       kvm->arch.dirty_tracking.write_protect;
-}
+/* A macro, so that @kvm is not even loaded where the key is off. */
+#define kvm_write_protect_enabled(kvm)				\
+	(static_branch_unlikely(&kvm_write_protect_used) &&	\
+	 (kvm)->arch.dirty_tracking.write_protect)
 
 /* Whether the entry, at this level of the page tables, is closed. */
 static inline bool spte_is_closed(u64 spte, int level)
