@@ -61,6 +61,11 @@ void dirty_tracking_all_dirty(void)
     }
 }
 
+bool dirty_tracking_overflowed(void)
+{
+    return kvm_enabled() && kvm_dirty_tracking_overflowed();
+}
+
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
     if (!kvm_enabled()) {

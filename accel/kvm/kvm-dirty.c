@@ -313,6 +313,16 @@ void kvm_dirty_tracking_round(void)
     *last = now;
 }
 
+/* What overflows while a sync goes on counts for this one or for the next. */
+bool kvm_dirty_tracking_overflowed(void)
+{
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+    KvmDirtyStats now;
+
+    kvmd_stats(dirty->engine, &now);
+    return now.overflows != dirty->round_stats.overflows;
+}
+
 /*
  * A sync under the BQL begins with the first callback, and ends when QEMU has
  * taken what it wants from ram_list.dirty_memory.

@@ -38,6 +38,11 @@ void kvm_dirty_tracking_all_dirty(void)
     g_assert_not_reached();
 }
 
+bool kvm_dirty_tracking_overflowed(void)
+{
+    g_assert_not_reached();
+}
+
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     g_assert_not_reached();

@@ -82,6 +82,19 @@ void kvm_dirty_tracking_all_dirty(void);
 void dirty_tracking_all_dirty(void);
 
 /*
+ * kvm_dirty_tracking_overflowed: for a guest that runs under KVM, whether a
+ * ring overflowed since the last round ended, and so memory that nobody wrote
+ * to is dirty, or memory that there is not: what a RamDiscardManager has
+ * discarded.  Called with the BQL held.
+ */
+bool kvm_dirty_tracking_overflowed(void);
+
+/*
+ * dirty_tracking_overflowed: the same for any guest.
+ */
+bool dirty_tracking_overflowed(void);
+
+/*
  * kvm_dirty_tracking_set: have KVM track dirty pages with @mechanism from now
  * on; called with the BQL held, while no migration is active.
  * Returns: false with @errp set, and all as it was, if that is not possible.
