@@ -274,7 +274,8 @@ static void overtaken_anywhere(Moment moment, int point, unsigned step)
              G_N_ELEMENTS(more); j++) {
             for (unsigned n = 0; overtaken(size, before[j % 3],
                                            more[j / 3], moment, point,
-                                           n); n += step) {
+                                           n);
+                 n += step * RIG_LESS_OFTEN) {
             }
         }
     }
@@ -325,7 +326,8 @@ static void test_overtaken_after_reset(void)
  */
 static void test_searched_while_filled(void)
 {
-    for (unsigned countdown = 0; countdown < 800; countdown++) {
+    for (unsigned countdown = 0; countdown < 800;
+         countdown += RIG_LESS_OFTEN) {
         Rig *r = rig_new_ring(256);
         RigVcpu *v = rig_vcpu(r, 0);
 
