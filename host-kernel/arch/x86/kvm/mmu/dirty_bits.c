@@ -175,19 +175,17 @@ static void clip_region(const struct kvm_memory_slot *slot, gfn_t gfn,
 	*end = min(gfn + REGION_PAGES - slot->base_gfn, (gfn_t)slot->npages);
 }
 
-static bool any_dirty_of_8(const u64 *sptes)
+/* Most of what a collect does.  What is set meanwhile is for the next one. */
+static __always_inline u64 all_bits_of_8(const u64 *sptes)
 {
-	return (READ_ONCE(sptes[0]) | READ_ONCE(sptes[1]) |
-		READ_ONCE(sptes[2]) | READ_ONCE(sptes[3]) |
-		READ_ONCE(sptes[4]) | READ_ONCE(sptes[5]) |
-		READ_ONCE(sptes[6]) | READ_ONCE(sptes[7])) & shadow_dirty_mask;
+	return data_race(sptes[0] | sptes[1] | sptes[2] | sptes[3] |
+			 sptes[4] | sptes[5] | sptes[6] | sptes[7]);
 }
 
-static unsigned long collect_some(u64 *sptes, int count)
+static unsigned long collect_some(u64 *sptes, unsigned long count)
 {
 	const u64 mask = shadow_dirty_mask;
-	unsigned long bits = 0;
-	int i;
+	unsigned long bits = 0, i;
 
 	for (i = 0; i < count; i++)
 		if (READ_ONCE(sptes[i]) & mask && clear_dirty(&sptes[i]))
@@ -195,15 +193,22 @@ static unsigned long collect_some(u64 *sptes, int count)
 	return bits;
 }
 
-/* Which of up to BITS_PER_LONG leaves have been written; often, few have. */
-static unsigned long collect_word(u64 *sptes, int count)
+static unsigned long collect_8(u64 *sptes)
 {
-	unsigned long bits = 0;
-	int i;
+	return all_bits_of_8(sptes) & shadow_dirty_mask ?
+	       collect_some(sptes, 8) : 0;
+}
 
-	for (i = 0; i + 8 <= count; i += 8)
-		if (any_dirty_of_8(&sptes[i]))
-			bits |= collect_some(&sptes[i], 8) << i;
+/* Which of up to BITS_PER_LONG leaves have been written; often, few have. */
+static unsigned long collect_word(u64 *sptes, unsigned long count)
+{
+	unsigned long bits = 0, i;
+
+	for (i = 0; i + 16 <= count; i += 16)
+		if ((all_bits_of_8(&sptes[i]) | all_bits_of_8(&sptes[i + 8])) &
+		    shadow_dirty_mask)
+			bits |= (collect_8(&sptes[i]) |
+				 collect_8(&sptes[i + 8]) << 8) << i;
 	if (i < count)
 		bits |= collect_some(&sptes[i], count - i) << i;
 	return bits;
