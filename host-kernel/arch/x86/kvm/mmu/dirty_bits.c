@@ -175,9 +175,10 @@ static void clip_region(const struct kvm_memory_slot *slot, gfn_t gfn,
 	*end = min(gfn + REGION_PAGES - slot->base_gfn, (gfn_t)slot->npages);
 }
 
-/* Most of what a collect does.  What is set meanwhile is for the next one. */
+/* Most of what a collect does. */
 static __always_inline u64 all_bits_of_8(const u64 *sptes)
 {
+	/* What is set meanwhile is for the next collect. */
 	return data_race(sptes[0] | sptes[1] | sptes[2] | sptes[3] |
 			 sptes[4] | sptes[5] | sptes[6] | sptes[7]);
 }
