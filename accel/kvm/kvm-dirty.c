@@ -51,6 +51,8 @@ struct KVMDirtyTracking {
     uint64_t held_ns;           /* in the last sync */
     uint64_t rounds;            /* of the migration, or of the last one */
     KvmDirtyStats round_stats;  /* at the end of the last round */
+    uint64_t overflows[2];      /* the last time they were asked for, and
+                                   the last but one */
     DirtyTrackingRound history[ROUNDS_KEPT];
 };
 
@@ -313,14 +315,18 @@ void kvm_dirty_tracking_round(void)
     *last = now;
 }
 
-/* What overflows while a sync goes on counts for this one or for the next. */
+/*
+ * One that was counted last time may have published after the bits were taken,
+ * and so counts once more.
+ */
 bool kvm_dirty_tracking_overflowed(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
-    KvmDirtyStats now;
+    uint64_t last_but_one = dirty->overflows[1];
 
-    kvmd_stats(dirty->engine, &now);
-    return now.overflows != dirty->round_stats.overflows;
+    dirty->overflows[1] = dirty->overflows[0];
+    dirty->overflows[0] = kvmd_overflows(dirty->engine);
+    return dirty->overflows[0] != last_but_one;
 }
 
 /*

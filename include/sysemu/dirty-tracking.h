@@ -82,10 +82,11 @@ void kvm_dirty_tracking_all_dirty(void);
 void dirty_tracking_all_dirty(void);
 
 /*
- * kvm_dirty_tracking_overflowed: for a guest that runs under KVM, whether a
- * ring overflowed since the last round ended, and so memory that nobody wrote
- * to is dirty, or memory that there is not: what a RamDiscardManager has
- * discarded.  Called with the BQL held.
+ * kvm_dirty_tracking_overflowed: for a guest that runs under KVM, whether what
+ * a sync has just taken from ram_list.dirty_memory may be from a ring that
+ * overflowed, and so memory that nobody wrote to is dirty, or memory that there
+ * is not: what a RamDiscardManager has discarded.  Asked once in each sync,
+ * after all blocks' bits were taken; called with the BQL held.
  */
 bool kvm_dirty_tracking_overflowed(void);
 

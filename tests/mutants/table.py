@@ -411,6 +411,18 @@ ANSWERED = (
     ),
     Mutant(
         "I8",
+        "one that is under way is not waited for",
+        "engine.c",
+        ("overflow/counted-when-whole", *OVERFLOW),
+        """\
+    g_mutex_lock(&kvmd->lock);
+    overflows = kvmd->stats.overflows;
+    g_mutex_unlock(&kvmd->lock);
+""",
+        "    overflows = kvmd->stats.overflows;\n",
+    ),
+    Mutant(
+        "I8",
         "logging does not go on",
         "overflow.c",
         OVERFLOW,

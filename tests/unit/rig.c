@@ -501,10 +501,7 @@ int rig_warned(const Rig *r, const char *text)
 
 uint64_t rig_overflows(Rig *r)
 {
-    KvmDirtyStats stats;
-
-    kvmd_stats(r->kvmd, &stats);
-    return stats.overflows;
+    return kvmd_overflows(r->kvmd);
 }
 
 uint64_t rig_published(const RigBlock *b)

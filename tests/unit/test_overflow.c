@@ -665,6 +665,45 @@ static void test_protect_all_fails(void)
     rig_free(r);
 }
 
+static struct {
+    GThread *thread;
+    uint64_t count;
+} asked;
+
+static void *ask(void *rig)
+{
+    asked.count = kvmd_overflows(((Rig *)rig)->kvmd);
+    return NULL;
+}
+
+static void ask_meanwhile(Rig *r)
+{
+    if (!asked.thread) {
+        asked.thread = g_thread_new("ask", ask, r);
+        g_usleep(G_USEC_PER_SEC / 20);
+    }
+}
+
+/* Whoever has seen some of its pages counts it, with all of them published. */
+static void test_counted_when_whole(void)
+{
+    Rig *r = patched_rig();
+    RigVcpu *v = rig_vcpu(r, 0);
+
+    rig_add(r, 0, PAGES, true);
+    g_assert_cmpuint(kvmd_overflows(r->kvmd), ==, 0);
+    flood(v, 0, 300);
+    asked.thread = NULL;
+    r->watch = ask_meanwhile;
+    rig_sync(r);
+    g_assert_nonnull(asked.thread);
+    g_thread_join(asked.thread);
+    g_assert_cmpuint(asked.count, ==, 1);
+    rig_check(r);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -702,5 +741,6 @@ int main(int argc, char **argv)
     g_test_add_func("/overflow/relog-fails", test_relog_fails);
     g_test_add_func("/overflow/unlogged-stays-out", test_unlogged_stays_out);
     g_test_add_func("/overflow/flags-survive", test_flags_survive);
+    g_test_add_func("/overflow/counted-when-whole", test_counted_when_whole);
     return g_test_run();
 }

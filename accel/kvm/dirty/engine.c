@@ -381,3 +381,13 @@ void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats)
         kvmd_vm_stat(kvmd->vm_stats, "write_faults", &stats->faults) &&
         kvmd_vm_stat(kvmd->vm_stats, "write_fault_ns", &stats->fault_ns);
 }
+
+uint64_t kvmd_overflows(KvmDirty *kvmd)
+{
+    uint64_t overflows;
+
+    g_mutex_lock(&kvmd->lock);
+    overflows = kvmd->stats.overflows;
+    g_mutex_unlock(&kvmd->lock);
+    return overflows;
+}

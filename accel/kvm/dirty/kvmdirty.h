@@ -340,4 +340,10 @@ typedef struct KvmDirtyStats {
 
 void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats);
 
+/*
+ * The overflows of KvmDirtyStats alone, without asking KVM.  One that has begun
+ * to publish is waited for, and counts.
+ */
+uint64_t kvmd_overflows(KvmDirty *kvmd);
+
 #endif
