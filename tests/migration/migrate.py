@@ -11,6 +11,7 @@ from .vm import VM
 
 UNLIMITED = 16 << 30
 CRAWL = 1 << 20
+ANY_DOWNTIME = 2000 * 1000  # milliseconds: the most that QEMU takes
 FAILED = ("failed", "cancelled", "postcopy-paused")
 
 
