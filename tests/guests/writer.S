@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A boot-sector guest that writes to memory as fast as it can.
+ * A guest that writes to memory as fast as it can.  It is a boot sector and
+ * what that loads; or, at the start of a ROM of 64 KiB, the whole firmware.
  *
  * Every vCPU owns every ncpus-th page of the working set, stores a stamp that
  * changes from write to write into one page after the other, and counts its
@@ -89,11 +90,24 @@ load:
         mov     $LOAD + 512, %bx
         int     $0x13
         jc      load
+loaded:
         in      $0x92, %al
         or      $2, %al
         and     $0xfe, %al
         out     %al, $0x92
         jmp     enter_protected
+
+/* The reset vector leads here, where the code segment begins with the ROM. */
+        .org    0xc0
+from_rom:
+        xor     %ax, %ax
+        mov     %ax, %ds
+        mov     %ax, %es
+        xor     %si, %si
+        mov     $LOAD, %di
+        mov     $512 * (SECTORS + 1) / 4, %cx
+        rep movsl %cs:(%si), %es:(%di)
+        ljmp    $0, $loaded
 
         .org    510
         .word   0xaa55

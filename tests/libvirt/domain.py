@@ -44,8 +44,9 @@ STAMP = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Config:
-    """A domain's XML: a usual one, with the writer as its disk.
+    """A domain's XML: a usual one, but that the writer is its firmware.
 
+    With SEABIOS it is what that finds on the disk.
     The memory of a SHARED one is a file, which is how a test gets at it: it
     opens the file, and can read it after libvirt has ended QEMU.  That of a
     RESERVED one is there, all of it, before QEMU starts.
@@ -58,13 +59,19 @@ class Config:
     reserved: bool = False
     mib: int = 128
     writer: Writer = Writer()
+    seabios: bool = False
     persistent: bool = False
     graphics: str = "vnc"
     video: str = "vga"
     name: str = "guest"
 
-    def xml(self, disk: Path) -> str:
-        """The whole XML, for `virsh create`."""
+    def image(self) -> bytes:
+        """What the disk has, or the firmware."""
+        writer = self.writer
+        return writer.image() if self.seabios else writer.firmware()
+
+    def xml(self, image: Path) -> str:
+        """The whole XML, for `virsh create`, with IMAGE as the disk."""
         domain = ElementTree.parse(TEMPLATE).getroot()
         for path, text in (
             ("name", self.name),
@@ -74,9 +81,14 @@ class Config:
         ):
             find(domain, path).text = text
         find(domain, "os/type").set("machine", self.machine)
-        find(domain, "devices/disk/source").set("file", str(disk))
+        find(domain, "devices/disk/source").set("file", str(image))
         find(domain, "devices/graphics").set("type", self.graphics)
         find(domain, "devices/video/model").set("type", self.video)
+        if not self.seabios:
+            loader = ElementTree.SubElement(
+                find(domain, "os"), "loader", readonly="yes", type="rom"
+            )
+            loader.text = str(image)
         if self.ring:
             kvm = ElementTree.SubElement(find(domain, "features"), "kvm")
             ElementTree.SubElement(
@@ -127,9 +139,9 @@ class Domain:
 
     def __enter__(self) -> Domain:
         top = self.hosts[0].dir.parent
-        disk, xml = top / f"{self.name}.img", top / f"{self.name}.xml"
-        disk.write_bytes(self.config.writer.image())
-        xml.write_text(self.config.xml(disk))
+        image, xml = top / f"{self.name}.img", top / f"{self.name}.xml"
+        image.write_bytes(self.config.image())
+        xml.write_text(self.config.xml(image))
         if self.config.persistent:
             self.hosts[0].virsh("define", xml)
             self.hosts[0].virsh("start", self.name)

@@ -59,7 +59,9 @@ def test_usual_domain(
     """It starts and boots from its disk, with a serial line and VNC."""
     host = hosts[0]
     emulator = {"build": OURS, "prefix": installed}[place]
-    config = Config(emulator=emulator, machine=machine, shared=False)
+    config = Config(
+        emulator=emulator, machine=machine, shared=False, seabios=True
+    )
     with Domain(config, host) as domain:
         assert domain.printed(host, len(GREETING)) == GREETING
         assert host.virsh("vncdisplay", domain.name) == "127.0.0.1:0"

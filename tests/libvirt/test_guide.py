@@ -77,7 +77,7 @@ def fixture_fresh_prefix(own_hosts: Hosts) -> Hosts:
 def test_guide(fresh_prefix: Hosts) -> None:
     """From Debian's QEMU to ours and back, as the guide has it."""
     hosts = fresh_prefix
-    config = Config(emulator=STOCK, persistent=True)
+    config = Config(emulator=STOCK, persistent=True, seabios=True)
     with Domain(config, *hosts) as domain:
         domain.wait_writing(hosts[0])
         operator = Operator(domain, hosts)

@@ -112,7 +112,7 @@ def test_to_stock(hosts: Hosts, ring: int) -> None:
 @pytest.mark.parametrize("machine", ("pc", pytest.param("q35", marks=soak)))
 def test_from_stock(hosts: Hosts, machine: str) -> None:
     """Ours takes over a domain of Debian's QEMU, as in a roll-out."""
-    config = Config(emulator=STOCK, machine=machine)
+    config = Config(emulator=STOCK, machine=machine, seabios=True)
     with Domain(config, *hosts) as domain:
         domain.wait_writing(hosts[0])
         migrate_identical(domain, *hosts, emulator=OURS)

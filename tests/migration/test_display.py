@@ -57,7 +57,7 @@ def assert_screen_follows(vm: VM, screen: Screen) -> None:
 @each_mechanism
 def test_painting(ours: Qemu, mechanism: Mechanism) -> None:
     """Neither the screen nor the migration overlooks what is painted."""
-    config = Config(ours, ours.accel(mechanism), writer=PAINTER,
+    config = Config(ours, ours.accel(mechanism), writer=PAINTER, seabios=True,
                     extra=("-vga", "std", "-vnc", "unix:{dir}/vnc"))
     with pair(config) as (src, dst):
         src.wait_writing(passes=2)

@@ -20,8 +20,10 @@ each_case = pytest.mark.parametrize("mechanism,machine", [
 def test_to_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
                   machine: str) -> None:
     """The distribution's QEMU takes over a guest of ours."""
-    config = Config(ours, ours.accel(mechanism), machine, writer=WRITER)
-    peer = Config(stock, stock.accel(LOG), machine, writer=WRITER)
+    config = Config(ours, ours.accel(mechanism), machine, writer=WRITER,
+                    seabios=True)
+    peer = Config(stock, stock.accel(LOG), machine, writer=WRITER,
+                  seabios=True)
     with pair(config, peer) as (src, dst):
         src.wait_writing()
         migrate_identical(src, dst, HELD)
@@ -31,8 +33,10 @@ def test_to_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
 def test_from_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
                     machine: str) -> None:
     """Ours takes over a guest of the distribution's QEMU."""
-    config = Config(stock, stock.accel(LOG), machine, writer=WRITER)
-    peer = Config(ours, ours.accel(mechanism), machine, writer=WRITER)
+    config = Config(stock, stock.accel(LOG), machine, writer=WRITER,
+                    seabios=True)
+    peer = Config(ours, ours.accel(mechanism), machine, writer=WRITER,
+                  seabios=True)
     with pair(config, peer) as (src, dst):
         src.wait_writing()
         migrate_identical(src, dst, HELD)

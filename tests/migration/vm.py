@@ -164,7 +164,8 @@ def _has_dirty_tracking(path: Path) -> bool:
 class Config:
     """A VM as it is started; two VMs to migrate between have the same.
 
-    In EXTRA, "{dir}" stands for the directory of the VM's files.
+    The writer is the firmware, or with SEABIOS or a DISK what that boots.  In
+    EXTRA, "{dir}" stands for the directory of the VM's files.
     """
 
     qemu: Qemu
@@ -175,6 +176,7 @@ class Config:
     smp: str = ""
     shared_ram: bool = False
     boot: bool = True
+    seabios: bool = False
     disk: Optional[Path] = None
     extra: tuple[str, ...] = field(default=())
 
@@ -208,12 +210,18 @@ class VM:
 
     def _start(self) -> None:
         if self.config.boot and self.config.disk is None:
-            (self.dir / "disk.img").write_bytes(self.config.writer.image())
+            self._image.write_bytes(
+                self.config.writer.image() if self.config.seabios
+                else self.config.writer.firmware())
         with open(self.dir / "stderr", "wb") as stderr:
             self._process = subprocess.Popen(
                 self._command(), stdin=subprocess.DEVNULL,
                 stdout=stderr, stderr=stderr)
         self._monitor.connect(BOOT_TIMEOUT, self.check)
+
+    @property
+    def _image(self) -> Path:
+        return self.dir / "writer.img"
 
     def _command(self) -> list[str]:
         config = self.config
@@ -238,11 +246,12 @@ class VM:
         hardware = ["-m", f"{config.mib}M", "-cpu", CPU_MODEL,
                     "-smp", config.smp or str(config.writer.cpus),
                     "-serial", f"file:{self.dir / 'serial'}"]
-        if config.disk is None:
-            hardware += ["-drive",
-                         f"file={self.dir / 'disk.img'},format=raw"]
-        else:
+        if config.disk is not None:
             hardware += ["-drive", f"file={config.disk},format=qcow2"]
+        elif config.seabios:
+            hardware += ["-drive", f"file={self._image},format=raw"]
+        else:
+            hardware += ["-bios", str(self._image)]
         if config.shared_ram:
             hardware += [
                 "-object", f"memory-backend-file,id=ram,size={config.mib}M,"
