@@ -250,6 +250,7 @@ class TestComplaints:
         ended = lab(*provoke("HARDLOCKUP"), seconds=8, options=["--cpus", "1"])
         assert ended.status == TIMED_OUT
 
+    @pytest.mark.soak
     @pytest.mark.parametrize(
         ("what", "line"),
         [
