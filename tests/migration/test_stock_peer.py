@@ -16,15 +16,18 @@ each_case = pytest.mark.parametrize("mechanism,machine", [
     *((mechanism, "pc") for mechanism in PATCHED)], ids=str)
 
 
+def guest(qemu: Qemu, mechanism: Mechanism, machine: str) -> Config:
+    """A guest as QEMU starts it, with the firmware that comes with it."""
+    return Config(qemu, qemu.accel(mechanism), machine, writer=WRITER,
+                  seabios=True)
+
+
 @each_case
 def test_to_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
                   machine: str) -> None:
     """The distribution's QEMU takes over a guest of ours."""
-    config = Config(ours, ours.accel(mechanism), machine, writer=WRITER,
-                    seabios=True)
-    peer = Config(stock, stock.accel(LOG), machine, writer=WRITER,
-                  seabios=True)
-    with pair(config, peer) as (src, dst):
+    with pair(guest(ours, mechanism, machine),
+              guest(stock, LOG, machine)) as (src, dst):
         src.wait_writing()
         migrate_identical(src, dst, HELD)
 
@@ -33,10 +36,7 @@ def test_to_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
 def test_from_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
                     machine: str) -> None:
     """Ours takes over a guest of the distribution's QEMU."""
-    config = Config(stock, stock.accel(LOG), machine, writer=WRITER,
-                    seabios=True)
-    peer = Config(ours, ours.accel(mechanism), machine, writer=WRITER,
-                  seabios=True)
-    with pair(config, peer) as (src, dst):
+    with pair(guest(stock, LOG, machine),
+              guest(ours, mechanism, machine)) as (src, dst):
         src.wait_writing()
         migrate_identical(src, dst, HELD)
