@@ -33,8 +33,9 @@ COMPRESSED = ("--compressed", "--comp-methods", "xbzrle")
 AUTO, RING = 0, 4096
 TWO_CPUS = Writer(cpus=2)
 
-# The first pass goes so slowly that much is left after it for postcopy.
-SLOWLY = ("--bandwidth", "30", "--postcopy-bandwidth", "10")
+# The first pass goes so slowly that the guest writes a fifth of its pages in it,
+# and what is left after it keeps postcopy going for seconds, for virsh to see.
+SLOWLY = ("--bandwidth", "2", "--postcopy-bandwidth", "1")
 POSTCOPY = ("--postcopy", "--postcopy-after-precopy")
 PASS_SECONDS = 20.0
 
@@ -84,7 +85,8 @@ def test_postcopy(hosts: Hosts, ring: int) -> None:
     it is as old as it may be.
     """
     source, target = hosts
-    with Domain(Config(ring=ring, writer=TWO_CPUS), *hosts) as domain:
+    writer = Writer(cpus=2, mib=8)
+    with Domain(Config(ring=ring, writer=writer), *hosts) as domain:
         domain.wait_writing(source)
         domain.slow_down(source, PASS_SECONDS)
         with migrating(
