@@ -12,11 +12,11 @@ from .step import PYTHON, Lab, Step
 
 MACHINE = Lab(cpus=2, memory=2048)
 PROGRAM = (*PYTHON, "tests.bench.ping_pong")
-HOST = ("--mib", "256", "--mib-per-second", "100", "--downtime-ms", "50",
-        "--rounds-seconds", "5")
+HOST = ("--mib", "256", "--mib-per-second", "100", "--downtime-ms", "50")
 IN_LAB = ("--mib", "96", "--mib-per-second", "25", "--downtime-ms", "50",
-          "--rounds-seconds", "5", "--rest-seconds", "0.3")
-LEGS, QUICK_LEGS = 6, 2
+          "--rest-seconds", "0.3")
+LEGS = ("--legs", "6", "--rounds-seconds", "5")
+QUICK_LEGS = ("--legs", "2", "--rounds-seconds", "2")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def name_of(where: str, load: Load, qemu: str, mechanism: str) -> str:
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """A quick run has two legs, and on this host only."""
-    legs = ("--legs", str(QUICK_LEGS if quick else LEGS))
+    """A quick run has two legs, which are short, and on this host only."""
+    legs = QUICK_LEGS if quick else LEGS
     host = [
         Step(name_of("host", load, *side),
              (*PROGRAM, "--qemu", side[0], "--mechanism", side[1],

@@ -11,7 +11,7 @@ from .blocks import Block, Chapter, Plot, Table, Text, cell, ratio
 from .results import Results
 from .step import PYTHON, Lab, Step
 
-QUICK, FULL = (1, 256), (1, 16, 256, 1024)
+QUICK, FULL = (1, 64), (1, 16, 256, 1024)
 # The emulated CPU addresses 1 TiB, less than a guest of that size has.
 LAB_QUICK, LAB_FULL = (1, 768), (1, 64, 768)
 QEMUS = ("stock", "ours")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from tests.migration.migrate import (MigrationError, Options, Result, finish,
-                                     start)
+                                     lift, start)
 from tests.migration.vm import VM
 
 from .binaries import writing_pair
@@ -26,7 +26,6 @@ from .program import add_guest, config_of, measured, options_of, parser_of
 from .sampler import Reading, Sampler
 
 STEP_MS = 10
-LIFTED_MS = 10000
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def watch(src: VM, dst: VM, options: Options,
         dst.qmp("cont")
         if args.rounds_seconds:
             time.sleep(args.rounds_seconds)
-            src.qmp("migrate-set-parameters", downtime_limit=LIFTED_MS)
+            lift(src)
         result = finish(src, dst, options)
         time.sleep(args.around_seconds)
     stop, resume = event_time(src, "STOP"), event_time(dst, "RESUME")

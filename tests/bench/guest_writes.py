@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import Optional, Sequence
 
 from tests.migration.guest import MIB, PATTERNS, Writer
-from tests.migration.migrate import (Options, Result, finish, release, start,
-                                     wait_rounds)
+from tests.migration.migrate import (ANY_DOWNTIME, Options, Result, finish,
+                                     release, start, wait_rounds)
 from tests.migration.vm import (LOG, SHARED, WRPROT, Config, Mechanism, Qemu,
                                 pair, qemu)
 
 BEFORE_SECONDS = 2.0
 ROUNDS_BEFORE = 4
-RELEASED = Options(downtime_limit=10000)
+RELEASED = Options(downtime_limit=ANY_DOWNTIME)
 
 
 @dataclass

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Sequence
 
 from tests.migration.guest import CPU_PAGES, MIB, PAGE, PATTERNS, Writer
-from tests.migration.migrate import Options, Result, finish, info, start
+from tests.migration.migrate import Options, Result, finish, info, lift, start
 from tests.migration.vm import VM, VMError
 
 from .binaries import writing_pair
-from .program import (LIFTED_MS, POLL_SECONDS, configured, measured,
-                      options_of, parser_of)
+from .program import (POLL_SECONDS, configured, measured, options_of,
+                      parser_of)
 
 PASSES = struct.Struct("<I")
 PASSES_AT, TSC_AT = 12, 32
@@ -97,7 +97,7 @@ def migrated(src: VM, dst: VM, options: Options,
            and least(begin, end) < count and time.monotonic() < deadline):
         time.sleep(POLL_SECONDS)
         end = marks(src)
-    src.qmp("migrate-set-parameters", downtime_limit=LIFTED_MS)
+    lift(src)
     result = finish(src, dst, options)
     # Until the stop it has written on; what it has now is of its last pass.
     return begin, marks(src), result

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable
 
 from tests.migration.guest import MIB, PATTERNS, Writer
-from tests.migration.migrate import MigrationError, Options, info
+from tests.migration.migrate import MigrationError, Options, info, lift
 from tests.migration.qmp import QMPError
 from tests.migration.vm import VM, Config, VMError, kvm_usable
 
 from .binaries import BINARIES, MECHANISMS, available, mechanism_of
 
-LIFTED_MS = 100_000
 POLL_SECONDS = 0.02
 
 
@@ -74,7 +73,7 @@ def lift_after(src: VM, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while info(src).get("status") in ("setup", "active"):
         if time.monotonic() > deadline:
-            src.qmp("migrate-set-parameters", downtime_limit=LIFTED_MS)
+            lift(src)
             return
         time.sleep(POLL_SECONDS)
 

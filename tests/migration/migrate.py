@@ -168,6 +168,11 @@ def release(src: VM, options: Options) -> None:
             downtime_limit=options.downtime_limit)
 
 
+def lift(src: VM) -> None:
+    """Let a migration complete, whatever the downtime that it takes."""
+    src.qmp("migrate-set-parameters", downtime_limit=ANY_DOWNTIME)
+
+
 def finish(src: VM, dst: VM, options: Options) -> Result:
     """Wait for the end of a migration and return its figures."""
     if options.postcopy:
