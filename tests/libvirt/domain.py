@@ -21,7 +21,6 @@ from tests.migration.guest import (
     MIB,
     PAGE,
     PARAMS_OFFSET,
-    ROOT,
     Writer,
     unpack_counters,
 )
@@ -30,7 +29,6 @@ from tests.migration.vm import STOCK, qemu
 from .host import Host, HostError
 
 TEMPLATE = Path(__file__).with_name("domain.xml")
-BUILD = Path(os.environ.get("FDT_BUILD", ROOT / "build"))
 OURS = qemu("ours").path.absolute()
 RUN_SECONDS = 90.0
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.migration.guest import ROOT
-from tests.migration.vm import STOCK
+from tests.migration.vm import BACKPORTS, STOCK
 
-from .domain import BUILD, OURS, Config, Domain
+from .domain import OURS, Config, Domain
 from .host import Host, two_hosts
 from .migrate import migrate_identical, p2p
 
@@ -24,17 +24,16 @@ OVERLAY = "mount -t overlay -o lowerdir={usr}:/usr overlay /usr"
 @pytest.fixture(name="usr", scope="module")
 def fixture_usr(possible: None) -> Path:
     """Its files, or skip the test where they cannot be had."""
-    usr = BUILD / "backports" / "usr"
     for command in (
         [ROOT / "scripts/get-backports"],
-        ["unshare", "--mount", *OVERLAY.format(usr=usr).split()],
+        ["unshare", "--mount", *OVERLAY.format(usr=BACKPORTS).split()],
     ):
         done = subprocess.run(
             command, capture_output=True, text=True, check=False
         )
         if done.returncode:
             pytest.skip(done.stderr.strip())
-    return usr
+    return BACKPORTS
 
 
 @pytest.fixture(name="newer", scope="module")

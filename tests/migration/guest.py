@@ -7,12 +7,14 @@ import functools
 import os
 import struct
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.path.abspath(os.environ.get("FDT_BUILD", ROOT / "build")))
 BUILD_SCRIPT = ROOT / "tests" / "guests" / "build.sh"
+SOURCES = (BUILD_SCRIPT, BUILD_SCRIPT.with_name("writer.S"))
+IMAGE = BUILD / "meson" / "tests" / "guests" / "writer.img"
 
 MIB = 1 << 20
 PAGE = 4096
@@ -74,13 +76,11 @@ class Writer:
 
 @functools.lru_cache(maxsize=None)
 def _plain_image() -> bytes:
-    given = os.environ.get("WRITER_IMG")
-    if given:
-        return Path(given).read_bytes()
-    with tempfile.TemporaryDirectory(prefix="writer-") as work:
-        image = Path(work) / "writer.img"
-        subprocess.run([str(BUILD_SCRIPT), str(image)], check=True)
-        return image.read_bytes()
+    """What the engine's build has made, as to make it takes 3 s in the lab."""
+    newest = max(source.stat().st_mtime for source in SOURCES)
+    if not IMAGE.exists() or IMAGE.stat().st_mtime < newest:
+        subprocess.run([str(BUILD_SCRIPT), str(IMAGE)], check=True)
+    return IMAGE.read_bytes()
 
 
 def unpack_counters(pages: bytes, cpus: int) -> list[int]:

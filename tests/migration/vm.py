@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Iterator, Optional, Sequence
 
-from .guest import CPU_PAGES, MIB, PAGE, ROOT, Writer, unpack_counters
+from .guest import BUILD, CPU_PAGES, MIB, PAGE, Writer, unpack_counters
 from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
-OURS = ROOT / "build" / "qemu" / "qemu-system-x86_64"
-BACKPORTS = ROOT / "build" / "backports" / "usr"  # by scripts/get-backports
+OURS = BUILD / "qemu" / "qemu-system-x86_64"
+BACKPORTS = BUILD / "backports" / "usr"  # by scripts/get-backports
 
 KVM_GET_API_VERSION = 0xAE00
 KVM_CHECK_EXTENSION = 0xAE03
