@@ -17,7 +17,7 @@ from .step import COUNTED, PYTHON, Lab, Step
 BESIDE = Lab(cpus=4, memory=2048)
 GUEST = ("--pattern", "random", "--mib", "64", "--written-mib", "16",
          "--mib-per-second", "60", "--downtime-ms", "20",
-         "--around-seconds", "0.5", "--rounds-seconds", "1")
+         "--around-seconds", "0.25", "--rounds-seconds", "1")
 OWN_CPU = ("--pattern", "random", "--mib", "128", "--written-mib", "32",
            "--mib-per-second", "40", "--downtime-ms", "20",
            "--around-seconds", "1.5", "--rounds-seconds", "3")

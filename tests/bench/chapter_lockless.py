@@ -37,8 +37,8 @@ class Load:
 TDP = Paging("tdp", "TDP", "dirty-bits")
 OLD = Paging("old-mmu", "TDP, old MMU", "shared", "kvm.tdp_mmu=0")
 SHADOW = Paging("shadow", "shadow paging", "shared", "kvm_amd.npt=0")
-MANY = Load("many", "32 MiB written", 32, 3000)
-FEW = Load("few", "1 MiB written", 1, 60000)
+MANY = Load("many", "32 MiB written", 32, 2000)
+FEW = Load("few", "1 MiB written", 1, 40000)
 ROWS = ((TDP, MANY), (TDP, FEW), (OLD, MANY), (SHADOW, MANY))
 
 
@@ -49,7 +49,7 @@ def name_of(paging: Paging, load: Load, side: str) -> str:
 
 def step(paging: Paging, load: Load, side: str, quick: bool) -> Step:
     """One migration of one guest; a quick run's guest makes fewer passes."""
-    passes = load.passes // 3 if quick else load.passes
+    passes = load.passes // 2 if quick else load.passes
     mechanism = paging.best if side == "ours" else "log"
     return Step(
         name_of(paging, load, side),

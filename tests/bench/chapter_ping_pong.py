@@ -15,7 +15,7 @@ PROGRAM = (*PYTHON, "tests.bench.ping_pong")
 HOST = ("--mib", "256", "--mib-per-second", "100", "--downtime-ms", "50")
 IN_LAB = ("--mib", "96", "--mib-per-second", "25", "--downtime-ms", "50",
           "--rest-seconds", "0.3")
-LEGS = ("--legs", "6", "--rounds-seconds", "5")
+LEGS = ("--legs", "6", "--rounds-seconds", "3")
 QUICK_LEGS = ("--legs", "2", "--rounds-seconds", "2")
 
 
