@@ -5,7 +5,8 @@
 # make demo     install what is missing, build, and show a migration
 # make check    install what is missing, build, and run every test
 # make soak     twenty migrations with each mechanism and ring size, more with
-#               libvirt, and all of the lab's selftests and mutants
+#               libvirt, all of the lab's selftests and mutants, and the
+#               largest search of the models
 # make bench    measure stock and ours, and write build/bench/report.html;
 #               QUICK=1 takes 10 minutes, all of it an hour; CHAPTERS="..." some
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
@@ -39,7 +40,7 @@ kernel:
 
 soak: deps
 	@scripts/make-qemu
-	@build/venv/bin/python -m pytest tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider
+	@build/venv/bin/python -m pytest tests/model tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider
 
 bench: deps
 	@scripts/build-engine

@@ -66,6 +66,7 @@ PROPAGATE_LAST = Model("propagate", ("VCPUS=2", "LAST_WRITE"))
 LINK = Model("link", ("VCPUS=2", "TABLES=2"))
 SUMMARY = Model("summary", ("WRITERS=2",))
 BITS = Model("bits", ("VCPUS=1",))
+BITS_TWO = Model("bits", ("VCPUS=2",))
 RING = Model("ring", ("SIZE=2", "MOST=2"))
 RING_LONGER = Model("ring", ("SIZE=3", "MOST=1"))
 
@@ -81,6 +82,9 @@ MODELS = (
     RING,
     RING_LONGER,
 )
+
+# Searches of minutes.
+SOAKED = (BITS_TWO,)
 
 ROUND = """\
     :: harvest();
