@@ -24,6 +24,9 @@ HOLD_MS = 1
 DOWNTIME_MS = 300  # libvirt's default
 WAIT_SECONDS = 120.0
 
+# Where the guest writes more than the machine can send it is suspended in time.
+ENDS = ("--timeout", "30", "--timeout-suspend")
+
 Way = Callable[[Host], tuple[str, ...]]
 
 
@@ -111,6 +114,7 @@ def migrate_identical(
         source,
         target,
         "--suspend",
+        *ENDS,
         *options,
         way=way,
         emulator=emulator,
