@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -12,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("FDT_BUILD", ROOT / "build"))
+from tests.migration.guest import BUILD, ROOT
+
 LAB = ROOT / "scripts/lab"
 BUILD_KERNEL = ROOT / "scripts/build-kernel"
 BUILD_SELFTESTS = ROOT / "scripts/build-selftests"

@@ -83,7 +83,7 @@ MODELS = (
     RING_LONGER,
 )
 
-# Searches of minutes.
+# Searched in make soak only.
 SOAKED = (BITS_TWO,)
 
 ROUND = """\
