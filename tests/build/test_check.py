@@ -199,6 +199,34 @@ def test_migration_case(
 
 
 @pytest.mark.parametrize(
+    ("case", "accelerators"),
+    [
+        ("precopy/tcp/tls/psk/match", "-accel tcg -accel tcg"),
+        ("multifd/tcp/plain/zlib", "-accel tcg -accel tcg"),
+        ("multifd/tcp/plain/none", "-accel kvm,dirty-ring-size=4096 -accel tcg"),
+        ("dirty_ring", "-accel kvm,dirty-ring-size=4096 -accel tcg"),
+    ],
+)
+def test_accelerator_of_migration_case(
+    check: ModuleType, tmp_path: Path, case: str, accelerators: str
+) -> None:
+    """What QEMU is called with when the program asks for KVM, or else TCG."""
+    test = migration_program(check, tmp_path, "")
+    test.qemu.write_text('#!/bin/sh\necho "$@"\n')
+    test.qemu.chmod(0o755)
+    env = test.env(f"/x86_64/migration/{case}")
+    called = subprocess.run(
+        [env["QTEST_QEMU_BINARY"], "-name", "kvm"]
+        + "-accel kvm,dirty-ring-size=4096 -accel tcg".split(),
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert called.stdout == f"-name kvm {accelerators}\n"
+
+
+@pytest.mark.parametrize(
     ("stock_fails", "totals"),
     [
         (True, "0 passed, 0 failed, 1 skipped"),
