@@ -21,7 +21,7 @@ COLLECTED = tuple(each for each in (DIRTY_BITS,) if each.offered)
 PATCHED = (*BY_FAULTS, *COLLECTED)
 MECHANISMS = (LOG, *BY_FAULTS, *RINGS, *COLLECTED)
 
-# Slow enough for a few rounds over 64 MiB that is written all the time.  Then
+# Slow enough for a few rounds over 32 MiB that is written all the time.  Then
 # it ends, whatever this machine can send while the guest writes.
 HELD = Options(bandwidth=100 * MIB, hold=True, downtime_limit=ANY_DOWNTIME)
 

@@ -33,7 +33,7 @@ RUNS = (
     ("ours", Mechanism(65536)),
     ("stock", LOG), ("stock", Mechanism(4096)), ("stock", Mechanism(65536)))
 
-WRITER = Writer(pattern=RANDOM, cpus=2)
+WRITER = Writer(mib=64, pattern=RANDOM, cpus=2)
 OPTIONS = Options(bandwidth=100 * MIB, hold=True, timeout=60.0)
 BEFORE_SECONDS = 1.5
 HOLD_ROUNDS = 4

@@ -44,7 +44,7 @@ class Writer:
     """What the guest does; the fields are those of its parameter block."""
 
     base: int = 16 * MIB
-    mib: int = 64
+    mib: int = 32
     pattern: int = SEQUENTIAL
     cpus: int = 1
     delay: int = 0

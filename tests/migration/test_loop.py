@@ -48,7 +48,7 @@ def assert_one_moment(vm: VM) -> None:
 @each_mechanism
 def test_odd_size(ours: Qemu, mechanism: Mechanism) -> None:
     """The last pages arrive where memory ends within a group and a word."""
-    writer = Writer(base=ODD - 64 * MIB, cpus=2, pattern=RANDOM)
+    writer = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
     config = Config(ours, ours.accel(mechanism), writer=writer,
                     extra=("-m", f"{ODD // KIB}K"))
     with pair(config) as (src, dst):
@@ -127,7 +127,7 @@ def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
     """A snapshot of a guest that goes on writing is of one moment."""
     size = ODD if odd else 128 * MIB
     config = Config(ours, ours.accel(LOG),
-                    writer=Writer(base=size - 64 * MIB, pattern=SEQUENTIAL),
+                    writer=Writer(base=size - 32 * MIB, pattern=SEQUENTIAL),
                     extra=("-m", f"{size // KIB}K"))
     image = tmp_path / "image"
     with VM("src", config) as src:
@@ -154,7 +154,7 @@ def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
 
 def test_xbzrle_odd(ours: Qemu) -> None:
     """Compressed against the cache, up to the last page."""
-    writer = Writer(base=ODD - 64 * MIB, cpus=2, pattern=RANDOM)
+    writer = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
     config = Config(ours, ours.accel(Mechanism(4096)), writer=writer,
                     extra=("-m", f"{ODD // KIB}K"))
     options = dataclasses.replace(HELD, capabilities=("xbzrle",), multifd=0)
@@ -166,7 +166,7 @@ def test_xbzrle_odd(ours: Qemu) -> None:
 
 def test_multifd_odd(ours: Qemu) -> None:
     """Sent on four channels, up to the last page."""
-    writer = Writer(base=ODD - 64 * MIB, cpus=2, pattern=RANDOM)
+    writer = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
     config = Config(ours, ours.accel(Mechanism(4096)), writer=writer,
                     extra=("-m", f"{ODD // KIB}K"))
     options: Options = dataclasses.replace(HELD, multifd=4, transport="tcp")
