@@ -14,7 +14,8 @@
 
 PREFIX ?= /usr/local
 export PREFIX
-export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
+# Nothing is written beside the sources; what Debian has compiled is used.
+export PYTHONDONTWRITEBYTECODE = 1
 
 all:
 	@scripts/deps --check

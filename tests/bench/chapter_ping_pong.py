@@ -105,7 +105,7 @@ WHY = Text(
     "published load, about two thirds of the bandwidth; the last column has "
     "what was written in truth before the first leg. Heavy is as fast as the"
     " guest can: such a migration does not converge, and has its downtime "
-    "limit lifted after 5 s, so that its time is mostly those 5 s. A ratio "
+    "limit lifted after 3 s, so that its time is mostly those 3 s. A ratio "
     "below 1 is a loss against stock's log. Single runs in real time on a "
     "shared machine: differences of some percent are noise. Stock rings are "
     "left out, because stock QEMU loses pages or aborts where KVM overfills "
