@@ -103,7 +103,7 @@ def measure(row: Row, src: VM, dst: VM) -> None:
 def run(binary: Qemu, mechanism: Mechanism) -> Row:
     """Do one migration, from the start of the guest to its comparison."""
     row = Row(binary.name, mechanism)
-    config = Config(binary, binary.accel(mechanism), writer=WRITER)
+    config = Config(binary, binary.accel(mechanism), mib=128, writer=WRITER)
     say(f"{row.name}, {row.mechanism}: starting a guest of {config.mib} MiB "
         f"that writes to {WRITER.mib} MiB from {WRITER.cpus} vCPUs")
     try:

@@ -39,8 +39,11 @@ def measure(vm: VM, mode: str) -> dict[str, Any]:
      (RINGS[1], "page-sampling"),
      *((ring, "dirty-ring") for ring in RINGS)], ids=str)
 def test_dirty_rate(ours: Qemu, mechanism: Mechanism, mode: str) -> None:
-    """A rate is measured, of each vCPU too where the rings tell it."""
-    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
+    """A rate is measured, of each vCPU too where the rings tell it.
+
+    Of a block of less than 128 MiB no page is sampled.
+    """
+    config = Config(ours, ours.accel(mechanism), mib=128, writer=TWO_CPUS)
     with pair(config) as (src, dst):
         src.wait_writing()
         answer = measure(src, mode)

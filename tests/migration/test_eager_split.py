@@ -43,7 +43,7 @@ def statistic(vm: VM, name: str) -> int:
 def config(qemu: Qemu, mode: str, writer: Writer) -> Config:
     """A guest with or without splitting, 2 MiB at a time."""
     return Config(qemu, f"kvm,eager-split={mode},eager-split-size=2M",
-                  writer=writer, seabios=writer == IDLE)
+                  mib=128, writer=writer, seabios=writer == IDLE)
 
 
 def wait_done(vm: VM) -> None:

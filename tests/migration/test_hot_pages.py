@@ -35,7 +35,7 @@ def wait_deferred(src: VM, dst: VM, options: Options) -> dict[str, Any]:
 
 def config_of(qemu: Qemu, mechanism: Mechanism) -> Config:
     """Return a guest that writes half of its memory all the time."""
-    return Config(qemu, qemu.accel(mechanism), writer=WRITER)
+    return Config(qemu, qemu.accel(mechanism), mib=128, writer=WRITER)
 
 
 @log_and_ring

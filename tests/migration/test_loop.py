@@ -23,7 +23,7 @@ from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 KIB = 1 << 10
 
 # The last group of 512 pages has 26 of them, and the last word of 64 too.
-ODD = 128 * MIB + 104 * KIB
+ODD = 64 * MIB + 104 * KIB
 
 # Nothing of it is plugged, so that none of it may be sent.
 UNPLUGGED_GIB = 4
@@ -125,7 +125,7 @@ def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
 @pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
 def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
     """A snapshot of a guest that goes on writing is of one moment."""
-    size = ODD if odd else 128 * MIB
+    size = ODD if odd else 64 * MIB
     config = Config(ours, ours.accel(LOG),
                     writer=Writer(base=size - 32 * MIB, pattern=SEQUENTIAL),
                     extra=("-m", f"{size // KIB}K"))

@@ -171,7 +171,7 @@ class Config:
     qemu: Qemu
     accel: str
     machine: str = "pc"
-    mib: int = 128
+    mib: int = 64
     writer: Writer = Writer()
     smp: str = ""
     shared_ram: bool = False
