@@ -198,13 +198,17 @@ def test_migration_case(
     assert test.run_case("/x86_64/migration/case")[0] == result
 
 
+WANTED = "-accel kvm,dirty-ring-size=4096 -accel tcg"
+ONLY_TCG = "-accel tcg -accel tcg"
+
+
 @pytest.mark.parametrize(
     ("case", "accelerators"),
     [
-        ("precopy/tcp/tls/psk/match", "-accel tcg -accel tcg"),
-        ("multifd/tcp/plain/zlib", "-accel tcg -accel tcg"),
-        ("multifd/tcp/plain/none", "-accel kvm,dirty-ring-size=4096 -accel tcg"),
-        ("dirty_ring", "-accel kvm,dirty-ring-size=4096 -accel tcg"),
+        ("precopy/tcp/tls/psk/match", ONLY_TCG),
+        ("multifd/tcp/plain/zlib", ONLY_TCG),
+        ("multifd/tcp/plain/none", WANTED),
+        ("dirty_ring", WANTED),
     ],
 )
 def test_accelerator_of_migration_case(
@@ -216,8 +220,7 @@ def test_accelerator_of_migration_case(
     test.qemu.chmod(0o755)
     env = test.env(f"/x86_64/migration/{case}")
     called = subprocess.run(
-        [env["QTEST_QEMU_BINARY"], "-name", "kvm"]
-        + "-accel kvm,dirty-ring-size=4096 -accel tcg".split(),
+        [env["QTEST_QEMU_BINARY"], "-name", "kvm", *WANTED.split()],
         env=os.environ | env,
         capture_output=True,
         text=True,

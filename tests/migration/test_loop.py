@@ -24,6 +24,7 @@ KIB = 1 << 10
 
 # The last group of 512 pages has 26 of them, and the last word of 64 too.
 ODD = 64 * MIB + 104 * KIB
+TO_THE_END = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
 
 # Nothing of it is plugged, so that none of it may be sent.
 UNPLUGGED_GIB = 4
@@ -48,8 +49,7 @@ def assert_one_moment(vm: VM) -> None:
 @each_mechanism
 def test_odd_size(ours: Qemu, mechanism: Mechanism) -> None:
     """The last pages arrive where memory ends within a group and a word."""
-    writer = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
-    config = Config(ours, ours.accel(mechanism), writer=writer,
+    config = Config(ours, ours.accel(mechanism), writer=TO_THE_END,
                     extra=("-m", f"{ODD // KIB}K"))
     with pair(config) as (src, dst):
         src.wait_writing()
@@ -154,8 +154,7 @@ def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
 
 def test_xbzrle_odd(ours: Qemu) -> None:
     """Compressed against the cache, up to the last page."""
-    writer = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
-    config = Config(ours, ours.accel(Mechanism(4096)), writer=writer,
+    config = Config(ours, ours.accel(Mechanism(4096)), writer=TO_THE_END,
                     extra=("-m", f"{ODD // KIB}K"))
     options = dataclasses.replace(HELD, capabilities=("xbzrle",), multifd=0)
     with pair(config) as (src, dst):
@@ -166,8 +165,7 @@ def test_xbzrle_odd(ours: Qemu) -> None:
 
 def test_multifd_odd(ours: Qemu) -> None:
     """Sent on four channels, up to the last page."""
-    writer = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
-    config = Config(ours, ours.accel(Mechanism(4096)), writer=writer,
+    config = Config(ours, ours.accel(Mechanism(4096)), writer=TO_THE_END,
                     extra=("-m", f"{ODD // KIB}K"))
     options: Options = dataclasses.replace(HELD, multifd=4, transport="tcp")
     with pair(config) as (src, dst):
