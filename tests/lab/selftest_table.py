@@ -123,10 +123,10 @@ OURS = (
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", once=True),
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp"),
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s shmem -n", once=True),
-    *(soaks(f"{MODEL} -n 600 -r {seed}", 300) for seed in range(2, 5)),
+    *(soaks(f"{MODEL} -n 300 -r {seed}", 400) for seed in range(2, 5)),
     *(soaks(f"{NESTED} -n 3000 -r {seed}", 300) for seed in range(2, 5)),
     *(
-        soaks(f"{RACE} -v {vcpus} -t 20 -m {mode} -P {pattern}")
+        soaks(f"{RACE} -v {vcpus} -t 10 -m {mode} -P {pattern}")
         for vcpus, mode, pattern in (
             (2, "mix", "mix"),
             (4, "mix", "hot"),
@@ -137,7 +137,7 @@ OURS = (
         )
     ),
     *(
-        soaks(f"{RACE} -t 20 -x {who} -s {backing}{nested}")
+        soaks(f"{RACE} -t 10 -x {who} -s {backing}{nested}")
         for who in ("rearm", "rearm,age", "zap,split,slot", EVERYBODY)
         for backing in ("shmem", "anonymous_thp", HUGE)
         for nested in ("", " -n")
