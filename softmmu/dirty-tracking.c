@@ -66,6 +66,13 @@ bool dirty_tracking_overflowed(void)
     return kvm_enabled() && kvm_dirty_tracking_overflowed();
 }
 
+void dirty_tracking_sync_ahead(void)
+{
+    if (kvm_enabled()) {
+        kvm_dirty_tracking_sync_ahead();
+    }
+}
+
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
     if (!kvm_enabled()) {

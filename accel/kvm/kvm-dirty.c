@@ -633,6 +633,11 @@ void kvm_dirty_tracking_all_dirty(void)
     kvm_state->dirty->all_dirty = kvm_dirty_tracking_clear_publishes();
 }
 
+void kvm_dirty_tracking_sync_ahead(void)
+{
+    kvmd_sync_ahead(kvm_state->dirty->engine);
+}
+
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     KvmDirty *engine = kvm_state->dirty->engine;

@@ -43,6 +43,11 @@ bool kvm_dirty_tracking_overflowed(void)
     g_assert_not_reached();
 }
 
+void kvm_dirty_tracking_sync_ahead(void)
+{
+    g_assert_not_reached();
+}
+
 bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
 {
     g_assert_not_reached();

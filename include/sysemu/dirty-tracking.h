@@ -96,6 +96,19 @@ bool kvm_dirty_tracking_overflowed(void);
 bool dirty_tracking_overflowed(void);
 
 /*
+ * kvm_dirty_tracking_sync_ahead: a sync of all memory is about to follow under
+ * the BQL; for a guest that runs under KVM.  What of it needs no BQL, that is
+ * reaping the dirty rings, is done here, so that the sync finds next to
+ * nothing left.  Called without the BQL, on a thread that RCU knows.
+ */
+void kvm_dirty_tracking_sync_ahead(void);
+
+/*
+ * dirty_tracking_sync_ahead: the same for any guest.
+ */
+void dirty_tracking_sync_ahead(void);
+
+/*
  * kvm_dirty_tracking_set: have KVM track dirty pages with @mechanism from now
  * on; called with the BQL held, while no migration is active.
  * Returns: false with @errp set, and all as it was, if that is not possible.

@@ -1001,6 +1001,34 @@ SWITCHED = (
 COST = (
     Mutant(
         "cost",
+        "ring: nothing is done ahead of a sync",
+        "engine.c",
+        RING,
+        """\
+    if (kvmd->ring_size) {
+        g_mutex_lock(&kvmd->lock);
+        kvmd_ring_reap(""",
+        """\
+    if (!kvmd) {
+        g_mutex_lock(&kvmd->lock);
+        kvmd_ring_reap(""",
+    ),
+    Mutant(
+        "cost",
+        "ring: what is done ahead of a sync has the vCPUs leave",
+        "engine.c",
+        RING,
+        """\
+    if (kvmd->ring_size) {
+        g_mutex_lock(&kvmd->lock);
+        kvmd_ring_reap(""",
+        """\
+    if (kvmd->ring_size) {
+        lock_for_harvest(kvmd);
+        kvmd_ring_reap(""",
+    ),
+    Mutant(
+        "cost",
         "protect: a region is re-armed each time",
         "protect.c",
         PROTECT,

@@ -106,6 +106,28 @@ static void test_full_reaps_own(void)
     rig_free(r);
 }
 
+/* What is done ahead of a sync disturbs no vCPU, and leaves it what is new. */
+static void test_sync_ahead(void)
+{
+    Rig *r = strict_rig(SIZE);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+    RigVcpu *v = rig_vcpu(r, 0), *other = rig_vcpu(r, 1);
+
+    rig_write_range(v, 0, 0, 50);
+    rig_write_range(other, 0, 100, 50);
+    kvmd_sync_ahead(r->kvmd);
+    g_assert_cmpuint(rig_published(b), ==, 100);
+    g_assert_cmpuint(r->kicks, ==, 0);
+    rig_write_range(v, 0, 40, 20);
+    rig_sync(r);
+    rig_check(r);
+    rig_check_exact(r);
+    g_assert_cmpuint(r->collected, ==, 120);
+    rig_vcpu_free(v);
+    rig_vcpu_free(other);
+    rig_free(r);
+}
+
 /* With PML 576 entries are in reserve; the engine must not care. */
 static void test_full_with_pml(void)
 {
@@ -534,6 +556,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ring/word-edges", test_word_edges);
     g_test_add_func("/ring/wrap", test_wrap);
     g_test_add_func("/ring/full-reaps-own", test_full_reaps_own);
+    g_test_add_func("/ring/sync-ahead", test_sync_ahead);
     g_test_add_func("/ring/full-with-pml", test_full_with_pml);
     g_test_add_func("/ring/counts", test_counts);
     g_test_add_func("/ring/nothing-to-do", test_nothing_to_do);

@@ -331,6 +331,15 @@ int kvmd_sync(KvmDirty *kvmd)
     return ret;
 }
 
+void kvmd_sync_ahead(KvmDirty *kvmd)
+{
+    if (kvmd->ring_size) {
+        g_mutex_lock(&kvmd->lock);
+        kvmd_ring_reap(kvmd, NULL);
+        g_mutex_unlock(&kvmd->lock);
+    }
+}
+
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
 {
     KvmDirtySlot *slot;

@@ -217,6 +217,14 @@ int kvmd_slot_set(KvmDirty *kvmd,
 int kvmd_sync(KvmDirty *kvmd);
 
 /*
+ * kvmd_sync_ahead:
+ * Leave less to the kvmd_sync() that is about to follow, which may need a lock
+ * of the caller's that this does not: reap the rings as they are, with no vCPU
+ * asked to leave.  Does nothing where there are no rings.
+ */
+void kvmd_sync_ahead(KvmDirty *kvmd);
+
+/*
  * kvmd_slot_sync:
  * The same for one slot.  With rings this is kvmd_sync(), as a ring holds the
  * pages of every slot.
