@@ -26,10 +26,10 @@ HUGE = "anonymous_hugetlb_2mb"
 
 # Upstream's, as far as they have to do with memory, nested guests and exits.
 UPSTREAM = (
-    Selftest("dirty_log_test -M dirty-log -i 4", 120),
-    Selftest("dirty_log_test -M clear-log -i 4", 120, once=True),
-    Selftest("dirty_log_test -M dirty-ring -i 4", 120, soak=True),
-    Selftest("dirty_log_test -M dirty-ring -i 4 -c 1024", 120),
+    Selftest("dirty_log_test -M dirty-log -i 3", 120),
+    Selftest("dirty_log_test -M clear-log -i 3", 120, once=True),
+    Selftest("dirty_log_test -M dirty-ring -i 3", 120, soak=True),
+    Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 120),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M -g"),
     Selftest(f"dirty_log_perf_test -i 2 -v 2 -b 16M -s {HUGE} -x 2"),

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from .cases import HELD, assert_identical, each_mechanism
+from .cases import HELD, assert_identical, log_and_ring
 from .compare import differing_in
 from .guest import PAGE, Writer
 from .migrate import migrate
@@ -54,7 +54,7 @@ def assert_screen_follows(vm: VM, screen: Screen) -> None:
         time.sleep(0.2)
 
 
-@each_mechanism
+@log_and_ring
 def test_painting(ours: Qemu, mechanism: Mechanism) -> None:
     """Neither the screen nor the migration overlooks what is painted."""
     config = Config(ours, ours.accel(mechanism), writer=PAINTER, seabios=True,
