@@ -207,7 +207,9 @@ ONLY_TCG = "-accel tcg -accel tcg"
     [
         ("precopy/tcp/tls/psk/match", ONLY_TCG),
         ("multifd/tcp/plain/zlib", ONLY_TCG),
-        ("multifd/tcp/plain/none", WANTED),
+        ("multifd/tcp/plain/none", ONLY_TCG),
+        ("precopy/unix/plain", WANTED),
+        ("postcopy/plain", WANTED),
         ("dirty_ring", WANTED),
     ],
 )
