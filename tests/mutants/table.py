@@ -1004,28 +1004,16 @@ COST = (
         "ring: nothing is done ahead of a sync",
         "engine.c",
         RING,
-        """\
-    if (kvmd->ring_size) {
-        g_mutex_lock(&kvmd->lock);
-        kvmd_ring_reap(""",
-        """\
-    if (!kvmd) {
-        g_mutex_lock(&kvmd->lock);
-        kvmd_ring_reap(""",
+        "        kvmd_ring_reap(kvmd, NULL);\n",
+        "",
     ),
     Mutant(
         "cost",
         "ring: what is done ahead of a sync has the vCPUs leave",
         "engine.c",
         RING,
-        """\
-    if (kvmd->ring_size) {
-        g_mutex_lock(&kvmd->lock);
-        kvmd_ring_reap(""",
-        """\
-    if (kvmd->ring_size) {
-        lock_for_harvest(kvmd);
-        kvmd_ring_reap(""",
+        "        g_mutex_lock(&kvmd->lock);\n        kvmd_ring_reap(",
+        "        lock_for_harvest(kvmd);\n        kvmd_ring_reap(",
     ),
     Mutant(
         "cost",
