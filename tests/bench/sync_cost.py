@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.migration.guest import MIB, Writer
+from tests.migration.guest import MIB, PAGE, Writer
 from tests.migration.migrate import Options, cancel, info, rounds, wait
 from tests.migration.vm import (LOG, SHARED, VM, Config, Mechanism, Qemu,
                                 kvm_usable, qemu)
@@ -32,8 +32,13 @@ WRITER = Writer(mib=16, delay=40, report=0)
 NOWHERE = "exec:cat > /dev/null"
 
 OPTIONS = Options(bandwidth=64 * MIB, downtime_limit=1, timeout=600.0)
-# A round of the writer's pages takes a second, in which all are written again.
-SLOWLY = 16 * MIB
+# What the writer writes alone is sent slower than that: in a round all of its
+# pages are written again, though each write takes an entry then.
+SLOWER = 0.4
+RATE_SECONDS = 0.5
+# All of the first round would take long at that rate; what is left of it then
+# takes long enough for some pages to be written.
+LAST_BYTES = 1 << 30
 COMPLETE_MS = 2000
 
 EVENT = re.compile(r"^\d+@(\d+\.\d+):(\w+)(?:[^\d\n]*(\d+))?", re.MULTILINE)
@@ -136,13 +141,15 @@ def set_up(vm: VM, costs: Costs) -> None:
 def migrate(vm: VM, costs: Costs) -> None:
     """Migrate a guest that writes, with some rounds, and let it complete."""
     before = len(trace(vm))
+    slowly = int(sum(vm.rates(RATE_SECONDS)) * PAGE * SLOWER)
     begin(vm)
-    wait(vm, None, OPTIONS.timeout, "begin a second round",
-         lambda state: rounds(state) >= 2)
-    vm.qmp("migrate-set-parameters", max_bandwidth=SLOWLY)
+    wait(vm, None, OPTIONS.timeout, "come to the end of the first round",
+         lambda state: rounds(state) >= 2
+         or state["ram"]["remaining"] <= LAST_BYTES)
+    vm.qmp("migrate-set-parameters", max_bandwidth=slowly)
     wait(vm, None, OPTIONS.timeout, f"begin round {ROUNDS}",
          lambda state: rounds(state) >= ROUNDS)
-    # The first is set-up's; the round after the second is short.
+    # The first is set-up's; the rounds after it are short.
     costs.busy = parse(trace(vm, before))[3:]
     vm.qmp("migrate-set-parameters", downtime_limit=COMPLETE_MS)
     wait(vm, None, OPTIONS.timeout, "complete",
