@@ -16,7 +16,7 @@ from .step import Lab, Step
 PROGRAM = "build/linux/selftests-patched/x86_64/dirty_tracking_perf_test"
 KERNELS = ("stock", "patched")
 COPY = "dirty-pages/copy"
-QUICK, FULL = 128, 1024  # MiB
+QUICK, FULL = 32, 1024  # MiB
 PAGES_PER_MIB = 256
 
 # Kernel, way, and what a reader knows it by.
@@ -62,7 +62,7 @@ def steps(quick: bool) -> Sequence[Step]:
     lab = {kernel: Lab(kernel, memory=mebibytes + 1024, icount=True)
            for kernel in KERNELS}
     return [*(Step(name(kernel), (PROGRAM, "-m", str(mebibytes), "dirty"),
-                   lab=lab[kernel], seconds=30 if quick else 100)
+                   lab=lab[kernel], seconds=20 if quick else 100)
               for kernel in KERNELS),
             Step(COPY, (PROGRAM, "copy"), runs=3, seconds=1)]
 

@@ -69,7 +69,7 @@ def one(kernel: str, mmu: str, mebibytes: int) -> Step:
     return Step(name(kernel, mmu),
                 (PROGRAM, "-s", str(mebibytes), "split"),
                 lab=Lab(kernel, memory=MEMORY, icount=True,
-                        append=f"{HUGE} {MMUS[mmu]}"), seconds=40)
+                        append=f"{HUGE} {MMUS[mmu]}"), seconds=30)
 
 
 def several(kernel: str, mmu: str) -> Step:
@@ -84,7 +84,7 @@ def several(kernel: str, mmu: str) -> Step:
 def steps(quick: bool) -> Sequence[Step]:
     """A quick run has one vCPU and the TDP MMU."""
     if quick:
-        return [one(kernel, "tdp", 16) for kernel in KERNELS]
+        return [one(kernel, "tdp", 4) for kernel in KERNELS]
     return [make for mmu in MMUS for kernel in KERNELS
             for make in (one(kernel, mmu, 64), several(kernel, mmu))]
 

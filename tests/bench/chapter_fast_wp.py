@@ -43,7 +43,7 @@ def steps(quick: bool) -> Sequence[Step]:
         Step(name_of(case, qemu, mechanism),
              (*PYTHON, "tests.bench.fast_wp", "--case", case.name,
               "--qemu", qemu, "--mechanism", mechanism, *GUEST),
-             COUNTED, seconds=50)
+             COUNTED, seconds=35)
         for case in cases for qemu, mechanism in (QUICK if quick else SIDES)]
 
 

@@ -11,7 +11,7 @@ from .step import Lab, Step
 
 TEST = "build/linux/selftests-patched/x86_64/dirty_tracking_perf_test"
 KERNELS = ("stock-keys", "patched-keys")  # what a distribution's would do
-QUICK_MIB, FULL_MIB = 64, 512
+QUICK_MIB, FULL_MIB = 32, 512
 ROOM_MIB = 1024  # for all else in the machine
 
 
@@ -21,7 +21,7 @@ def steps(quick: bool) -> Sequence[Step]:
     lab = {kernel: Lab(kernel, memory=mib + ROOM_MIB, icount=True)
            for kernel in KERNELS}
     return [Step(f"kernel/{kernel}", (TEST, "-m", str(mib), "rearm", "enable"),
-                 lab[kernel], seconds=mib // 5)
+                 lab[kernel], seconds=10 + mib // 5)
             for kernel in KERNELS]
 
 

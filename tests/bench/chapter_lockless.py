@@ -58,7 +58,7 @@ def step(paging: Paging, load: Load, side: str, quick: bool) -> Step:
          "--qemu", side, "--mechanism", mechanism, "--shared-ram",
          "--mib-per-second", "100", "--downtime-ms", "20"),
         replace(COUNTED, kernel=KERNELS[side], append=paging.append),
-        seconds=60)
+        seconds=50)
 
 
 def steps(quick: bool) -> Sequence[Step]:

@@ -54,7 +54,8 @@ def steps(quick: bool) -> Sequence[Step]:
     host = [
         Step(name_of("host", load, *side),
              (*PROGRAM, "--qemu", side[0], "--mechanism", side[1],
-              *load.words, *HOST, *legs), kvm=True, seconds=40)
+              *load.words, *HOST, *legs), kvm=True,
+             seconds=25 if quick else 40)
         for load in LOADS for side in SIDES
         if not quick or (load.name == "moderate" and side in SIDES[:3])]
     lab = [
