@@ -55,7 +55,7 @@ def step(where: str, name: str, mechanism: str, gib: int, lab: Lab | None,
 def steps(quick: bool) -> Sequence[Step]:
     """Rings on this host, and logs in the lab, where there is a shared one."""
     here = [step("here", name, "ring", gib, None,
-                 1 if quick or gib >= LONG_GIB else 2)
+                 1 if quick or gib >= LONG_GIB else 3)
             for gib in (QUICK if quick else FULL) for name in QEMUS]
     labs = [step("lab", name, mechanism, gib, Lab(kernel, memory=4096), 1)
             for gib in (LAB_QUICK if quick else LAB_FULL)
