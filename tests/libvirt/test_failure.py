@@ -72,7 +72,11 @@ def goes_on(domain: Domain, hosts: Hosts) -> None:
     ids=lambda value: {AUTO: "auto", RING: "ring"}.get(value),
 )
 def test_abort(hosts: Hosts, way: Way, ring: int) -> None:
-    """domjobabort ends a migration, whoever leads it."""
+    """domjobabort ends a migration, whoever leads it.
+
+    QEMU 7.2 shuts the return path, which has the same socket, before it notes
+    that it cancels: what is written in between fails the migration first.
+    """
     source = hosts[0]
     with Domain(Config(ring=ring), *hosts) as domain:
         domain.wait_writing(source)
@@ -82,7 +86,7 @@ def test_abort(hosts: Hosts, way: Way, ring: int) -> None:
             lambda: source.virsh("domjobabort", domain.name),
             way=way,
         )
-        assert "cancel" in said
+        assert "cancel" in said or "Unable to write to socket" in said
         goes_on(domain, hosts)
 
 
