@@ -11,7 +11,7 @@ from .compare import differing_pages
 from .conftest import installed
 from .guest import PAGE, PATTERNS, Writer
 from .migrate import Options, migrate
-from .vm import BOOT_TIMEOUT, VM, Config, pair
+from .vm import BOOT_TIMEOUT, VM, Config, VMError, pair
 
 
 @pytest.mark.parametrize("machine,cpus,pattern", [
@@ -26,6 +26,14 @@ def test_writes_without_kvm(machine: str, cpus: int, pattern: str) -> None:
         vm.qmp("system_reset")
         wait_starts(vm, 2)
         vm.wait_writing()
+
+
+def test_writer_without_room() -> None:
+    """One that writes to where there is no memory is not taken for a writer."""
+    config = Config(installed("stock"), "tcg", mib=32, writer=Writer(mib=17))
+    with VM("guest", config) as vm:
+        with pytest.raises(VMError, match="writes up to 33 MiB, and has 32"):
+            vm.wait_writing()
 
 
 def wait_starts(vm: VM, starts: int) -> None:

@@ -345,9 +345,18 @@ class VM:
         end, last = time.monotonic(), self.counters()
         return [(b - a) / (end - begin) for a, b in zip(first, last)]
 
+    def _check_room(self, writer: Writer) -> None:
+        """Raise if the writer counts writes to where there is no memory."""
+        end = writer.base + writer.mib * MIB
+        size = self.qmp("query-memory-size-summary")["base-memory"]
+        if end > size:
+            raise VMError(f"{self.name}: the guest writes up to {end // MIB} "
+                          f"MiB, and has {size // MIB}.")
+
     def wait_writing(self, cpus: Sequence[int] = (), passes: int = 1) -> None:
         """Wait until each of CPUS has written its share PASSES times."""
         config = self.config.writer
+        self._check_room(config)
         chosen = cpus or range(config.cpus)
         share = config.mib * MIB // PAGE // config.cpus * passes
         deadline = time.monotonic() + BOOT_TIMEOUT
