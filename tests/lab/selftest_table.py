@@ -27,7 +27,7 @@ HUGE = "anonymous_hugetlb_2mb"
 # Upstream's, as far as they have to do with memory, nested guests and exits.
 UPSTREAM = (
     Selftest("dirty_log_test -M dirty-log -i 3", 120),
-    Selftest("dirty_log_test -M clear-log -i 3", 120, once=True),
+    Selftest("dirty_log_test -M clear-log -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 120),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
@@ -107,7 +107,7 @@ def soaks(command: str, limit: int = 120) -> Selftest:
 
 
 OURS = (
-    Selftest(f"{MODEL} -n 40", 180),
+    Selftest(f"{MODEL} -n 25", 180),
     Selftest("dirty_bitmap_fd_test", 120),
     Selftest("x86_64/eager_page_split_test", 120),
     Selftest("x86_64/dirty_bits_test", 120, once=True),
