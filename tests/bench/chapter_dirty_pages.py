@@ -17,7 +17,6 @@ PROGRAM = "build/linux/selftests-patched/x86_64/dirty_tracking_perf_test"
 KERNELS = ("stock", "patched")
 COPY = "dirty-pages/copy"
 QUICK, FULL = 32, 1024  # MiB
-PAGES_PER_MIB = 256
 
 # Kernel, way, and what a reader knows it by.
 WAYS = (

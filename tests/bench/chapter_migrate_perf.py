@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.migration.guest import MIB, PAGE
+
 from .blocks import NONE, Block, Chapter, Table, Text, cell, number, ratio
 from .results import Results, Stat
 from .step import Lab, Step
@@ -102,7 +104,7 @@ def least(results: Results, step: str, ways: Sequence[str],
 def guest_mib(results: Results) -> str:
     """How large the guest was, all of which is dirty with nested paging."""
     pages = results.stat(name("stock", "tdp"), "dirty.get")
-    return number(pages.median / 256) if pages else NONE
+    return number(pages.median * PAGE / MIB) if pages else NONE
 
 
 def published_table(results: Results) -> Table:
