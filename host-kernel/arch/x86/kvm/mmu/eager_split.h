@@ -20,7 +20,10 @@ void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot)
 /* A split succeeded (0) or did not (-errno). */
 void kvm_count_split(struct kvm *kvm, int r);
 
-/* In mmu.c: shadow pages; mmu_lock for write, which it may drop meanwhile. */
+/*
+ * In shadow_slot_range.h: shadow pages; mmu_lock for write, which it may drop
+ * meanwhile.
+ */
 void shadow_mmu_split_huge_pages(struct kvm *kvm,
 				 const struct kvm_memory_slot *slot,
 				 gfn_t start, gfn_t end);

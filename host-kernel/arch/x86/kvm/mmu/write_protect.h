@@ -103,7 +103,7 @@ void shadow_mmu_unload_root(struct kvm_mmu_page *sp);
 /* Shadow MMU: all memory.  Takes mmu_lock; the caller flushes TLBs. */
 void shadow_mmu_close_roots(struct kvm *kvm);
 
-/* In mmu.c: the ordinary way, by reverse map; mmu_lock for write. */
+/* In shadow_slot_range.h: the ordinary way, by reverse map; mmu_lock for write. */
 void shadow_mmu_write_protect_slot_range(struct kvm *kvm,
 					 const struct kvm_memory_slot *slot,
 					 gfn_t start, gfn_t end);
