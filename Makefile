@@ -41,7 +41,8 @@ kernel:
 
 soak: deps
 	@scripts/make-qemu
-	@build/venv/bin/python -m pytest tests/model tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider
+	@build/venv/bin/python -m pytest tests/model tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
+		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
 
 bench: deps
 	@scripts/build-engine

@@ -14,8 +14,9 @@
  *
  * vCPU 0 prints "writer ready" on COM1 when it starts and one 'B' every
  * `report` passes.  At the end of each of its passes it also starts vCPUs that
- * do not run yet, ejects those the machine asks back, and paints the frame
- * buffer, so that the store loops stay free of anything but stores.
+ * do not run yet, ejects those the machine asks back, paints the frame buffer
+ * and may move it to another address, and writes to a DIMM until the machine
+ * asks for it, so that the store loops stay free of anything but stores.
  *
  * There is no stack and no interrupt: nothing but the stores named above makes
  * a page dirty.
@@ -27,6 +28,7 @@
         .set    TRAMPOLINE,     0x8000
         .set    CPU_PAGES,      0x10000
         .set    MAX_CPUS,       16
+        .set    PAGE_DIRECTORY, 0x20000
 
         .set    CPU_COUNT,      0
         .set    CPU_ALIVE,      8
@@ -40,6 +42,15 @@
         .set    COM1,           0x3f8
         .set    PCI_ADDR,       0xcf8
         .set    PCI_DATA,       0xcfc
+        .set    PCI_CLASS,      8
+        .set    PCI_COMMAND,    4
+        .set    PCI_MEMORY,     2
+        .set    PCI_BAR0,       0x10
+        .set    VGA_INDEX,      0x3c0
+        .set    VGA_STATUS,     0x3da
+        .set    VGA_ON,         0x20
+        .set    FB_FIRST,       0xfc000000      /* 16 MiB there, and after */
+        .set    FB_STEP,        0x01000000
         .set    VBE_INDEX,      0x1ce
         .set    VBE_DATA,       0x1cf
 
@@ -54,6 +65,19 @@
         .set    HOTPLUG_INSERT, 2
         .set    HOTPLUG_REMOVE, 4
         .set    HOTPLUG_EJECT,  8
+
+        .set    DIMM_PORT,      0xa00           /* number; address of that one */
+        .set    DIMM_STATE,     DIMM_PORT + 20
+        .set    DIMM_ENABLED,   1
+        .set    DIMM_REMOVE,    4
+        .set    DIMM_EJECT,     8
+
+        /* A large page that is there and writable: accessed and dirty, too, so
+           that no CPU has to write that down. */
+        .set    LARGE_PAGE,     0xe3
+        .set    LARGE_SHIFT,    22
+        .set    PSE36_SHIFT,    13              /* bit 32 of the address */
+        .set    WINDOW,         0xf0000000
 
         .set    LCG_MUL,        1664525
         .set    LCG_ADD,        1013904223
@@ -81,6 +105,8 @@ delay:          .long   0               /* idle loops after each write */
 report:         .long   1               /* passes per 'B', 0 for none */
 fb_pages:       .long   0               /* frame buffer pages to paint */
 hotplug:        .long   0               /* CPU hot-plug I/O port, 0 for none */
+fb_moves:       .long   0               /* 1: the frame buffer moves */
+dimm_pages:     .long   0               /* of the first DIMM, at most 1024 */
 
         .org    0x80
 load:
@@ -190,6 +216,9 @@ clear_alive:
         cmp     $MAX_CPUS, %ecx
         jb      clear_alive
 
+        cmpl    $0, dimm_pages
+        jne     make_window
+window_done:
         movl    $0, fb_base
         cmpl    $0, fb_pages
         jne     find_vga
@@ -326,18 +355,23 @@ paint_page:
         add     $0x00000101, %eax
         dec     %ecx
         jnz     paint_page
+        cmpl    $0, fb_moves
+        je      eject
+        xorl    $FB_STEP, fb_base
+        mov     $eject, %ebp
+        jmp     place_vga
 
 /* The registers answer in the CPU hot-plug layout only after a 0 is written. */
 eject:
         mov     hotplug, %edx
         test    %edx, %edx
-        jz      start_aps
+        jz      dimm
         xor     %eax, %eax
         out     %eax, %dx
         mov     $1, %ecx
 eject_next:
         cmp     $MAX_CPUS, %ecx
-        jae     start_aps
+        jae     dimm
         mov     hotplug, %edx
         mov     %ecx, %eax
         out     %eax, %dx
@@ -370,6 +404,45 @@ eject_skip:
         inc     %ecx
         jmp     eject_next
 
+/* A DIMM is above 4 GiB: the window shows the first 4 MiB of it. */
+dimm:
+        cmpl    $0, dimm_pages
+        je      start_aps
+        mov     $DIMM_PORT, %edx
+        xor     %eax, %eax
+        out     %eax, %dx
+        mov     $DIMM_STATE, %edx
+        in      %dx, %al
+        test    $DIMM_REMOVE, %al
+        jnz     dimm_eject
+        test    $DIMM_ENABLED, %al
+        jz      start_aps
+        mov     $DIMM_PORT, %edx
+        in      %dx, %eax
+        mov     %eax, %ecx
+        add     $4, %edx
+        in      %dx, %eax
+        shl     $PSE36_SHIFT, %eax
+        or      %ecx, %eax
+        or      $LARGE_PAGE, %eax
+        mov     %eax, PAGE_DIRECTORY + (WINDOW >> LARGE_SHIFT) * 4
+        invlpg  WINDOW
+        mov     $WINDOW, %edi
+        mov     dimm_pages, %ecx
+        mov     CPU_PASSES(%ebx), %eax
+dimm_page:
+        mov     %eax, (%edi)
+        mov     %edi, 4(%edi)
+        add     $4096, %edi
+        dec     %ecx
+        jnz     dimm_page
+        jmp     start_aps
+dimm_eject:
+        mov     $DIMM_REMOVE, %al
+        out     %al, %dx
+        mov     $DIMM_EJECT, %al
+        out     %al, %dx
+
 /*
  * A vCPU gets one INIT, and a SIPI at the end of each pass after that until it
  * runs: the time of a pass lets the one take effect before the other.  It
@@ -399,9 +472,27 @@ start_skip:
         inc     %ecx
         jmp     start_next
 
+/* Every address is itself, but for the window, which is set when it is used. */
+make_window:
+        mov     $PAGE_DIRECTORY, %edi
+        mov     $LARGE_PAGE, %eax
+map_next:
+        stosl
+        add     $1 << LARGE_SHIFT, %eax
+        jnc     map_next
+        mov     $PAGE_DIRECTORY, %eax
+        mov     %eax, %cr3
+        mov     %cr4, %eax
+        or      $0x10, %eax             /* PSE */
+        mov     %eax, %cr4
+        mov     %cr0, %eax
+        or      $0x80000000, %eax       /* PG */
+        mov     %eax, %cr0
+        jmp     window_done
+
 /* Looks on PCI bus 0 for a display and puts it into 1024x768x32. */
 find_vga:
-        mov     $0x80000008, %esi
+        mov     $0x80000000 + PCI_CLASS, %esi
 find_next:
         mov     $PCI_ADDR, %edx
         mov     %esi, %eax
@@ -412,17 +503,22 @@ find_next:
         cmp     $0x0300, %eax
         je      found_vga
         add     $0x800, %esi
-        cmp     $0x80010008, %esi
+        cmp     $0x80010000 + PCI_CLASS, %esi
         jb      find_next
         jmp     vga_done
 found_vga:
-        mov     $PCI_ADDR, %edx
-        lea     8(%esi), %eax
-        out     %eax, %dx
-        mov     $PCI_DATA, %edx
-        in      %dx, %eax
-        and     $0xfffffff0, %eax
-        mov     %eax, fb_base
+        sub     $PCI_CLASS, %esi
+        mov     %esi, vga
+        movl    $FB_FIRST, fb_base
+        mov     $vga_placed, %ebp
+        jmp     place_vga
+vga_placed:
+        /* A BIOS switches the display on; and here is none. */
+        mov     $VGA_STATUS, %edx
+        in      %dx, %al
+        mov     $VGA_INDEX, %edx
+        mov     $VGA_ON, %al
+        out     %al, %dx
         mov     $vbe_mode, %esi
         mov     $(vbe_mode_end - vbe_mode) / 4, %ecx
 set_mode:
@@ -435,6 +531,28 @@ set_mode:
         dec     %ecx
         jnz     set_mode
         jmp     vga_done
+
+/* Has the frame buffer vanish, and come back at fb_base; goes on at EBP. */
+        .macro  PCI_REGISTER number:req
+        mov     $PCI_ADDR, %edx
+        mov     vga, %eax
+        add     $\number, %eax
+        out     %eax, %dx
+        mov     $PCI_DATA, %edx
+        .endm
+place_vga:
+        PCI_REGISTER PCI_COMMAND
+        in      %dx, %ax
+        and     $~PCI_MEMORY, %ax
+        out     %ax, %dx
+        PCI_REGISTER PCI_BAR0
+        mov     fb_base, %eax
+        out     %eax, %dx
+        PCI_REGISTER PCI_COMMAND
+        in      %dx, %ax
+        or      $PCI_MEMORY, %ax
+        out     %ax, %dx
+        jmp     *%ebp
 
         .balign 4
 vbe_mode:
@@ -454,6 +572,7 @@ stride:         .long   0       /* bytes from one page of a vCPU to its next */
 span:           .long   0       /* bytes from its first page to past its last */
 report_left:    .long   0
 fb_base:        .long   0
+vga:            .long   0       /* where its PCI configuration begins */
 
         /* The boot sector loads no more than this: the assembler refuses to go back. */
         .org    512 * (SECTORS + 1)

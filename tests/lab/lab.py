@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ LAB_FAILED = 125
 
 BOOT_LIMIT = 120  # seconds more than COMMAND's, for a boot on a busy machine
 BUILD_LIMIT = 3600
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,19 +72,39 @@ def lab(
 ) -> Ended:
     """Run a command in the lab and wait for its end.
 
-    kernel is stock, patched, debug or a bzImage; options are the lab's.
+    kernel is stock, patched, debug or a bzImage; options are the lab's.  What
+    the command prints is logged as it comes: a soak takes long.
     """
-    done = subprocess.run(
+    process = subprocess.Popen(
         arguments(command, kernel, seconds, options),
         cwd=cwd,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        timeout=seconds + BOOT_LIMIT + BUILD_LIMIT,
-        check=False,
     )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    assert process.stdout and process.stderr
+    errors: list[str] = []
+    reader = threading.Thread(target=errors.extend, args=(process.stderr,))
+    watchdog = threading.Timer(
+        seconds + BOOT_LIMIT + BUILD_LIMIT, process.kill
+    )
+    lines = []
+    with process:
+        reader.start()
+        watchdog.start()
+        try:
+            for line in process.stdout:
+                LOG.info("%s", line.rstrip())
+                lines.append(line)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            watchdog.cancel()
+        reader.join()
+    return Ended(process.returncode, "".join(lines), "".join(errors))
 
 
 @contextmanager

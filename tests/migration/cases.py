@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+import itertools
+from typing import Callable, Optional, Sequence
 
 import pytest
 
 from .compare import assert_none_differ, differing_pages
-from .guest import MIB
+from .guest import MIB, PATTERNS, Writer
 from .migrate import ANY_DOWNTIME, Options, Result, migrate
 from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Mechanism
 
@@ -29,6 +30,34 @@ each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 each_ring = pytest.mark.parametrize("mechanism", RINGS, ids=str)
 log_and_ring = pytest.mark.parametrize(
     "mechanism", (LOG, *PATCHED, Mechanism(4096)), ids=str)
+
+
+CPUS = (1, 2, 4)
+FEATURES = ("multifd", "postcopy", "cancel", "reset", "snapshot", "memory",
+            "vcpus", "display")
+
+
+def matrix(feature: str, cpus: Sequence[int] = CPUS,
+           **fields: int) -> pytest.MarkDecorator:
+    """Run a test of FEATURE with each mechanism and each sort of writer.
+
+    One writer for each mechanism is outside of the soak: over all features,
+    every two values of (feature, mechanism, CPUS, pattern) meet, since each is
+    another linear function of two numbers modulo three.
+    """
+    cases = []
+    for row, mechanism in enumerate(MECHANISMS):
+        column = FEATURES.index(feature)
+        chosen = ((row + column) % len(cpus),
+                  (row + 2 * column) % len(PATTERNS))
+        for at in itertools.product(range(len(cpus)), range(len(PATTERNS))):
+            number, pattern = cpus[at[0]], list(PATTERNS)[at[1]]
+            cases.append(pytest.param(
+                mechanism,
+                Writer(cpus=number, pattern=PATTERNS[pattern], **fields),
+                marks=() if at == chosen else pytest.mark.soak,
+                id=f"{mechanism}-{pattern}-{number}"))
+    return pytest.mark.parametrize("mechanism,writer", cases)
 
 
 def assert_identical(src: VM, dst: VM) -> None:

@@ -26,7 +26,7 @@ CPU_PAGES = 0x10000
 # At the start of a vCPU's: page writes, 1 while it runs, passes.
 COUNTERS = struct.Struct("<QII")
 PARAMS_OFFSET = 0x40
-PARAMS = struct.Struct("<9I")
+PARAMS = struct.Struct("<11I")
 MAGIC = 0x31575444
 
 # As firmware: `from_rom` in writer.S, and a jump there where a CPU begins.
@@ -51,6 +51,8 @@ class Writer:
     report: int = 1
     fb_pages: int = 0
     hotplug: int = 0
+    fb_moves: int = 0
+    dimm_pages: int = 0
 
     def image(self) -> bytes:
         """Return the disk image with these parameters in it."""
@@ -60,7 +62,8 @@ class Writer:
             raise ValueError("the writer image has no parameter block.")
         PARAMS.pack_into(
             image, PARAMS_OFFSET, MAGIC, self.base, self.mib, self.pattern,
-            self.cpus, self.delay, self.report, self.fb_pages, self.hotplug)
+            self.cpus, self.delay, self.report, self.fb_pages, self.hotplug,
+            self.fb_moves, self.dimm_pages)
         return bytes(image)
 
     def firmware(self) -> bytes:

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A frame buffer is watched for the display and the migration at once."""
+"""A frame buffer is watched for the display and the migration at once.
+
+It may also move: then memory goes and comes while the migration goes on.
+"""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
-from .cases import HELD, assert_identical, log_and_ring
+from .cases import HELD, assert_identical, matrix
 from .compare import differing_in
 from .guest import PAGE, Writer
 from .migrate import migrate
@@ -18,17 +22,47 @@ WIDTH, HEIGHT = 1024, 768
 SIZE = WIDTH * HEIGHT * PIXEL
 SETTLE = 30.0
 
+MOVES = 4
+
 # The guest also writes 16 MiB of ordinary memory, and paints after each pass.
-PAINTER = Writer(mib=16, fb_pages=SIZE // PAGE)
+PAINTER = {"mib": 16, "fb_pages": SIZE // PAGE}
+
+PCI_ADDRESS, PCI_DATA = 0xCF8, 0xCFC
+PCI_COMMAND, PCI_MEMORY = 4, 2
+
+
+def display(vm: VM) -> dict[str, Any]:
+    """Return what is told of the display."""
+    for bus in vm.qmp("query-pci"):
+        for device in bus["devices"]:
+            if device["class_info"]["class"] == 0x0300:
+                return dict(device)
+    raise AssertionError("the machine has no display")
 
 
 def frame_buffer(vm: VM) -> int:
     """Return the address of the display's memory."""
-    for bus in vm.qmp("query-pci"):
-        for device in bus["devices"]:
-            if device["class_info"]["class"] == 0x0300:
-                return int(device["regions"][0]["address"])
-    raise AssertionError("the machine has no display")
+    return int(display(vm)["regions"][0]["address"])
+
+
+def show_frame_buffer(vm: VM) -> None:
+    """Let it be where it was, if the guest was stopped with it turned off."""
+    command = (1 << 31) + (display(vm)["slot"] << 11) + PCI_COMMAND
+    assert vm.hmp(f"o/w {PCI_ADDRESS} {command}") == ""
+    assert vm.hmp(f"o/h {PCI_DATA} {PCI_MEMORY}") == ""
+
+
+def wait_moves(vm: VM) -> None:
+    """Wait until the frame buffer was seen to move."""
+    seen = [frame_buffer(vm)]
+    deadline = time.monotonic() + SETTLE
+    while len(seen) <= MOVES:
+        now = frame_buffer(vm)
+        if now != seen[-1]:
+            seen.append(now)
+        assert time.monotonic() < deadline, (
+            f"the frame buffer was at {[hex(each) for each in seen]} only, "
+            f"within {SETTLE:.0f} s")
 
 
 def colours(pixels: bytes) -> bytes:
@@ -54,10 +88,10 @@ def assert_screen_follows(vm: VM, screen: Screen) -> None:
         time.sleep(0.2)
 
 
-@log_and_ring
-def test_painting(ours: Qemu, mechanism: Mechanism) -> None:
+@matrix("display", **PAINTER)
+def test_painting(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
     """Neither the screen nor the migration overlooks what is painted."""
-    config = Config(ours, ours.accel(mechanism), writer=PAINTER, seabios=True,
+    config = Config(ours, ours.accel(mechanism), writer=writer,
                     extra=("-vga", "std", "-vnc", "unix:{dir}/vnc"))
     with pair(config) as (src, dst):
         src.wait_writing(passes=2)
@@ -68,4 +102,21 @@ def test_painting(ours: Qemu, mechanism: Mechanism) -> None:
         finally:
             screen.close()
         assert_identical(src, dst)
+        assert not differing_in(src, dst, frame_buffer(src), SIZE)
+
+
+@matrix("memory", fb_moves=1, **PAINTER)
+def test_memory_comes_and_goes(ours: Qemu, mechanism: Mechanism,
+                               writer: Writer) -> None:
+    """What was painted arrives from wherever the frame buffer was then."""
+    config = Config(ours, ours.accel(mechanism), writer=writer,
+                    extra=("-vga", "std"))
+    with pair(config) as (src, dst):
+        src.wait_writing(passes=2)
+        wait_moves(src)
+        migrate(src, dst, HELD)
+        for vm in (src, dst):
+            show_frame_buffer(vm)
+        assert_identical(src, dst)
+        assert frame_buffer(src) == frame_buffer(dst)
         assert not differing_in(src, dst, frame_buffer(src), SIZE)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .cases import (HELD, assert_identical, each_mechanism, log_and_ring,
+from .cases import (HELD, assert_identical, log_and_ring, matrix,
                     migrate_identical)
 from .disk import make_overlay
 from .guest import MIB, Writer
@@ -22,10 +22,9 @@ RATE_TRIES = 15
 
 @log_and_ring
 @pytest.mark.parametrize("options", [
-    dataclasses.replace(HELD, multifd=4, transport="tcp"),
     dataclasses.replace(HELD, auto_converge=True),
     dataclasses.replace(HELD, capabilities=("xbzrle",)),
-    Options()], ids=["multifd", "auto-converge", "xbzrle", "unlimited"])
+    Options()], ids=["auto-converge", "xbzrle", "unlimited"])
 def test_options(ours: Qemu, mechanism: Mechanism, options: Options) -> None:
     """Memory is the same whichever way it was sent."""
     config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
@@ -34,10 +33,20 @@ def test_options(ours: Qemu, mechanism: Mechanism, options: Options) -> None:
         migrate_identical(src, dst, options)
 
 
-@each_mechanism
-def test_postcopy(ours: Qemu, mechanism: Mechanism) -> None:
+@matrix("multifd")
+def test_multifd(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
+    """Sent on four channels, memory is the same."""
+    config = Config(ours, ours.accel(mechanism), writer=writer)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst, dataclasses.replace(
+            HELD, multifd=4, transport="tcp"))
+
+
+@matrix("postcopy")
+def test_postcopy(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
     """Pages that were still dirty at the switch are sent after it."""
-    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
+    config = Config(ours, ours.accel(mechanism), writer=writer)
     options = dataclasses.replace(HELD, postcopy=True)
     with pair(config) as (src, dst):
         src.wait_writing()
@@ -47,10 +56,11 @@ def test_postcopy(ours: Qemu, mechanism: Mechanism) -> None:
         assert_identical(src, dst)
 
 
-@each_mechanism
-def test_cancel_and_retry(ours: Qemu, mechanism: Mechanism) -> None:
+@matrix("cancel")
+def test_cancel_and_retry(ours: Qemu, mechanism: Mechanism,
+                          writer: Writer) -> None:
     """After a cancel the guest has its pace back, and a retry succeeds."""
-    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
+    config = Config(ours, ours.accel(mechanism), writer=writer)
     with VM("src", config) as src:
         src.wait_writing()
         before = src.rates(1.0)
@@ -76,10 +86,11 @@ def assert_pace(vm: VM, before: list[float]) -> None:
     pytest.fail(f"writes per second and vCPU fell from {before} to {after}")
 
 
-@each_mechanism
-def test_reset_while_migrating(ours: Qemu, mechanism: Mechanism) -> None:
+@matrix("reset")
+def test_reset_while_migrating(ours: Qemu, mechanism: Mechanism,
+                               writer: Writer) -> None:
     """A guest that starts anew between two rounds arrives as it is."""
-    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
+    config = Config(ours, ours.accel(mechanism), writer=writer)
     with pair(config) as (src, dst):
         src.wait_writing()
 
@@ -91,11 +102,12 @@ def test_reset_while_migrating(ours: Qemu, mechanism: Mechanism) -> None:
         migrate_identical(src, dst, held=reset)
 
 
-@log_and_ring
-def test_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path) -> None:
+@matrix("snapshot")
+def test_snapshot(ours: Qemu, mechanism: Mechanism, writer: Writer,
+                  tmp_path: Path) -> None:
     """loadvm brings back the memory that savevm saw; both still migrate."""
-    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS,
-                    disk=make_overlay(ours, tmp_path, TWO_CPUS))
+    config = Config(ours, ours.accel(mechanism), writer=writer,
+                    disk=make_overlay(ours, tmp_path, writer))
     with VM("src", config) as src:
         src.wait_writing()
         assert src.hmp("savevm running") == ""
@@ -112,6 +124,6 @@ def test_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path) -> None:
         src.qmp("cont")
         assert all(rate > 0 for rate in src.rates(1.0))
         peer = dataclasses.replace(
-            config, disk=make_overlay(ours, tmp_path, TWO_CPUS))
+            config, disk=make_overlay(ours, tmp_path, writer))
         with VM("dst", peer, incoming=True) as dst:
             migrate_identical(src, dst)
