@@ -79,4 +79,11 @@ uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
 void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
                                             ram_addr_t length);
 
+/*
+ * memory_region_update_dirty_log_masks:
+ * What memory_region_get_dirty_log_mask() depends on has changed: start and
+ * stop logging accordingly.  Called with the BQL.
+ */
+void memory_region_update_dirty_log_masks(void);
+
 #endif
