@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A kernel with the first patches of the series builds, however many."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.migration.guest import BUILD, ROOT
+
+from .lab import BUILD_KERNEL, BUILD_LIMIT
+
+SERIES = ROOT / "host-kernel/patches/linux-6.1"
+
+
+def names() -> list[str]:
+    """The patches in their order."""
+    lines = (SERIES / "series").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.soak
+def test_each_patch_builds(tmp_path: Path) -> None:
+    """One after the other in the same tree, without a warning."""
+    series, build = tmp_path / "series", tmp_path / "build"
+    series.mkdir()
+    env = {
+        **os.environ,
+        "FDT_BUILD": str(build),
+        "FDT_LINUX_SERIES": str(series),
+        "LINUX_SRC": str(BUILD / "src/linux-stock"),
+    }
+    for name in names():
+        shutil.copy(SERIES / name, series)
+        with (series / "series").open("a") as file:
+            file.write(f"{name}\n")
+        done = subprocess.run(
+            [BUILD_KERNEL, "patched"],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_LIMIT,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+        log = (build / "log/build-kernel-patched.log").read_text()
+        assert "warning:" not in log, f"{name}: {log[-4000:]}"
