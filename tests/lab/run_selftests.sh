@@ -7,6 +7,8 @@
 
 cd "$1" || exit
 shift
+# What bash says of a program that a signal ended belongs to the frame, too.
+exec 2>&1
 huge=/sys/kernel/mm/hugepages/hugepages-2048kB
 echo 256 >$huge/nr_hugepages
 
@@ -16,7 +18,7 @@ for test; do
     echo "@@ begin $number"
     begun=$EPOCHREALTIME
     # shellcheck disable=SC2086 # it is words
-    timeout -k 5 "$limit" ./$command </dev/null 2>&1
+    timeout -k 5 "$limit" ./$command </dev/null
     status=$?
     ended=$EPOCHREALTIME
     printf '\n@@ end %d %d %d\n' "$number" "$status" \
