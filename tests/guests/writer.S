@@ -19,7 +19,7 @@
  * asks for it, so that the store loops stay free of anything but stores.
  *
  * There is no stack and no interrupt: nothing but the stores named above makes
- * a page dirty.
+ * a page dirty, and with a DIMM the page table through which it is seen.
  */
 
         .set    MAGIC,          0x31575444      /* "DTW1" */
