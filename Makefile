@@ -40,6 +40,7 @@ kernel:
 	@scripts/build-kernel debug
 
 soak: deps
+	@scripts/build-engine
 	@scripts/make-qemu
 	@build/venv/bin/python -m pytest tests/model tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
 		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
