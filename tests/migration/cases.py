@@ -31,8 +31,8 @@ each_ring = pytest.mark.parametrize("mechanism", RINGS, ids=str)
 log_and_ring = pytest.mark.parametrize(
     "mechanism", (LOG, *PATCHED, Mechanism(4096)), ids=str)
 
-
 CPUS = (1, 2, 4)
+MACHINES = ("pc", "q35")
 FEATURES = ("multifd", "postcopy", "cancel", "reset", "snapshot", "memory",
             "vcpus", "display")
 
@@ -46,16 +46,16 @@ def matrix(feature: str, cpus: Sequence[int] = CPUS,
     another linear function of two numbers modulo three.
     """
     cases = []
+    column = FEATURES.index(feature)
+    patterns = list(PATTERNS)
     for row, mechanism in enumerate(MECHANISMS):
-        column = FEATURES.index(feature)
-        chosen = ((row + column) % len(cpus),
-                  (row + 2 * column) % len(PATTERNS))
-        for at in itertools.product(range(len(cpus)), range(len(PATTERNS))):
-            number, pattern = cpus[at[0]], list(PATTERNS)[at[1]]
+        chosen = (cpus[(row + column) % len(cpus)],
+                  patterns[(row + 2 * column) % len(patterns)])
+        for number, pattern in itertools.product(cpus, patterns):
             cases.append(pytest.param(
                 mechanism,
                 Writer(cpus=number, pattern=PATTERNS[pattern], **fields),
-                marks=() if at == chosen else pytest.mark.soak,
+                marks=() if (number, pattern) == chosen else pytest.mark.soak,
                 id=f"{mechanism}-{pattern}-{number}"))
     return pytest.mark.parametrize("mechanism,writer", cases)
 

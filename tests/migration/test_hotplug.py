@@ -13,7 +13,8 @@ from typing import Callable
 
 import pytest
 
-from .cases import MECHANISMS, each_mechanism, matrix, migrate_identical
+from .cases import (MACHINES, MECHANISMS, each_mechanism, matrix,
+                    migrate_identical)
 from .compare import differing_in
 from .guest import HOTPLUG_PORT, MIB, PAGE, Writer
 from .vm import VM, Config, Mechanism, Qemu, VMError, pair
@@ -22,7 +23,6 @@ DRIVER = "qemu64-x86_64-cpu"
 WATCH_SECONDS = 60
 GUEST_TIMEOUT = 60.0
 ROUNDS = 5
-MACHINES = ("pc", "q35")
 
 # Where both machines have the first DIMM of a guest with little memory.
 DIMM_START = 4 << 30

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from .cases import MECHANISMS, migrate_identical
+from .cases import CPUS, MACHINES, MECHANISMS, migrate_identical
 from .guest import PATTERNS, Writer
 from .vm import Config, Mechanism, Qemu, pair
-
-CPUS = (1, 2, 4)
-MACHINES = ("pc", "q35")
 
 
 def selection() -> list[tuple[Mechanism, str, int, str]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from .cases import each_mechanism, migrate_identical
+from .cases import CPUS, each_mechanism, migrate_identical
 from .guest import PATTERNS, Writer
 from .vm import Config, Mechanism, Qemu, pair
 
 RUNS = 20
-CPUS = (1, 2, 4)
 
 
 @pytest.mark.soak
