@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,11 @@ def make_overlay(qemu: Qemu, where: Path, writer: Writer) -> Path:
 
 
 def _conclude(vm: VM, name: str) -> None:
-    deadline = time.monotonic() + JOB_TIMEOUT
-    while time.monotonic() < deadline:
-        job: dict[str, Any] = next(
-            job for job in vm.qmp("query-jobs") if job["id"] == name)
-        if job["status"] == "concluded":
-            if "error" in job:
-                raise VMError(f"The image was not made: {job['error']}")
-            vm.qmp("job-dismiss", id=name)
-            return
-        time.sleep(0.02)
-    raise VMError(f"The image was not made within {JOB_TIMEOUT:.0f} s.")
+    def job() -> dict[str, Any]:
+        return next(job for job in vm.qmp("query-jobs") if job["id"] == name)
+
+    vm.wait(lambda: job()["status"] == "concluded",
+            JOB_TIMEOUT, "the image was not made")
+    if "error" in job():
+        raise VMError(f"The image was not made: {job()['error']}")
+    vm.qmp("job-dismiss", id=name)

@@ -182,31 +182,19 @@ def finish(src: VM, dst: VM, options: Options) -> Result:
     # The source is done a moment before the destination has loaded it all.
     wait(dst, dst, options.timeout, "arrive",
          lambda state: state.get("status") == "completed")
-    _wait_stopped(dst, options.timeout)
+    dst.wait(lambda: dst.qmp("query-status")["status"] != "inmigrate",
+             options.timeout, "it did not leave its incoming state")
     return Result(
         status=state["status"], total_ms=int(state["total-time"]),
         downtime_ms=int(state.get("downtime", 0)), rounds=rounds(state),
         transferred=int(state["ram"]["transferred"]), info=state)
 
 
-def _wait_stopped(dst: VM, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while dst.qmp("query-status")["status"] == "inmigrate":
-        if time.monotonic() > deadline:
-            raise MigrationError("The destination did not leave its "
-                                 f"incoming state within {timeout:.0f} s.")
-        time.sleep(0.02)
-
-
 def cancel(src: VM, timeout: float = 60.0) -> None:
     """Cancel the migration of SRC and wait until it is over."""
     src.qmp("migrate_cancel")
-    deadline = time.monotonic() + timeout
-    while info(src).get("status") != "cancelled":
-        if time.monotonic() > deadline:
-            raise MigrationError("The migration was not cancelled within "
-                                 f"{timeout:.0f} s: {info(src)}.")
-        time.sleep(0.02)
+    src.wait(lambda: info(src).get("status") == "cancelled",
+             timeout, "the migration was not cancelled")
 
 
 def migrate(src: VM, dst: VM, options: Options = Options(),

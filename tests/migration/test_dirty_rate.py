@@ -23,13 +23,10 @@ LIMIT_MB = 8
 def measure(vm: VM, mode: str) -> dict[str, Any]:
     """Return the answer of query-dirty-rate after a measurement."""
     vm.qmp("calc-dirty-rate", calc_time=1, mode=mode)
-    deadline = time.monotonic() + MEASURE_TIMEOUT
-    while time.monotonic() < deadline:
-        answer: dict[str, Any] = vm.qmp("query-dirty-rate")
-        if answer["status"] == "measured":
-            return answer
-        time.sleep(0.1)
-    pytest.fail(f"no dirty rate within {MEASURE_TIMEOUT:.0f} s")
+    vm.wait(lambda: vm.qmp("query-dirty-rate")["status"] == "measured",
+            MEASURE_TIMEOUT, "no dirty rate was measured")
+    answer: dict[str, Any] = vm.qmp("query-dirty-rate")
+    return answer
 
 
 @pytest.mark.parametrize(

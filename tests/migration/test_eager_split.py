@@ -48,10 +48,7 @@ def config(qemu: Qemu, mode: str, writer: Writer) -> Config:
 
 def wait_done(vm: VM) -> None:
     """Wait until there is no more to split."""
-    deadline = time.monotonic() + PATIENCE
-    while split(vm)["active"]:
-        assert time.monotonic() < deadline, split(vm)
-        time.sleep(0.05)
+    vm.wait(lambda: not split(vm)["active"], PATIENCE, "not all was split")
 
 
 def huge_pages(vm: VM) -> int:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from .compare import differing_pages
@@ -38,12 +36,8 @@ def test_writer_without_room() -> None:
 
 def wait_starts(vm: VM, starts: int) -> None:
     """Wait until the guest has started STARTS times."""
-    deadline = time.monotonic() + BOOT_TIMEOUT
-    while vm.serial().count("writer ready") < starts:
-        vm.check()
-        assert time.monotonic() < deadline, (
-            f"the guest did not start again within {BOOT_TIMEOUT:.0f} s")
-        time.sleep(0.05)
+    vm.wait(lambda: vm.serial().count("writer ready") >= starts,
+            BOOT_TIMEOUT, "the guest did not start again")
 
 
 def test_comparison_sees_one_byte() -> None:

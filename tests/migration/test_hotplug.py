@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-import time
-from typing import Callable
 
 import pytest
 
@@ -60,22 +58,12 @@ def with_cores(config: Config, *cores: int) -> Config:
     return dataclasses.replace(config, extra=tuple(extra))
 
 
-def wait_for(vm: VM, what: str, done: Callable[[], bool]) -> None:
-    """Wait until the guest has DONE what it was to do."""
-    deadline = time.monotonic() + GUEST_TIMEOUT
-    while not done():
-        vm.check()
-        assert time.monotonic() < deadline, (
-            f"{what} within {GUEST_TIMEOUT:.0f} s")
-        time.sleep(0.05)
-
-
 def unplug(vm: VM, core: int) -> None:
     """Remove the vCPU with this number, for which the guest has to agree."""
     vm.qmp("device_del", id=f"core{core}")
-    wait_for(vm, "the vCPU was not unplugged", lambda: not any(
-        cpu["qom-path"].endswith(f"core{core}")
-        for cpu in vm.qmp("query-cpus-fast")))
+    vm.wait(lambda: not any(cpu["qom-path"].endswith(f"core{core}")
+                            for cpu in vm.qmp("query-cpus-fast")),
+            GUEST_TIMEOUT, "the vCPU was not unplugged")
 
 
 def plug_dimm(vm: VM) -> None:
@@ -84,15 +72,15 @@ def plug_dimm(vm: VM) -> None:
            size=DIMM_SIZE)
     vm.qmp("device_add", driver="pc-dimm", id="dimm", memdev="more")
     last = DIMM_START + (vm.config.writer.dimm_pages - 1) * PAGE
-    wait_for(vm, "the DIMM was not written", lambda: bool(
-        struct.unpack("<I", vm.read_memory(last, 4))[0]))
+    vm.wait(lambda: bool(struct.unpack("<I", vm.read_memory(last, 4))[0]),
+            GUEST_TIMEOUT, "the DIMM was not written")
 
 
 def unplug_dimm(vm: VM) -> None:
     """Remove the DIMM, for which the guest has to agree."""
     vm.qmp("device_del", id="dimm")
-    wait_for(vm, "the DIMM was not unplugged",
-             lambda: not vm.qmp("query-memory-devices"))
+    vm.wait(lambda: not vm.qmp("query-memory-devices"),
+            GUEST_TIMEOUT, "the DIMM was not unplugged")
     vm.qmp("object-del", id="more")
 
 
@@ -105,13 +93,11 @@ def with_dimm(config: Config) -> Config:
 
 def assert_all_write(vm: VM, cores: tuple[int, ...]) -> None:
     """Fail unless each of these vCPUs comes to write."""
-    deadline = time.monotonic() + GUEST_TIMEOUT
-    while True:
+    def write() -> bool:
         rates = vm.rates(1.0)
-        if all(rates[core] > 0 for core in cores):
-            return
-        if time.monotonic() > deadline:
-            pytest.fail(f"of the vCPUs {cores} not all write: {rates}")
+        return all(rates[core] > 0 for core in cores)
+
+    vm.wait(write, GUEST_TIMEOUT, f"the vCPUs {cores} did not all write")
 
 
 def machine_for(mechanism: Mechanism) -> str:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from .guest import BUILD, CPU_PAGES, MIB, PAGE, Writer, unpack_counters
 from .qmp import Monitor, MonitorLost
@@ -268,6 +268,18 @@ class VM:
             raise VMError(f"{self.name}: QEMU ended with status {code}: "
                           f"{self.errors() or 'no message'}")
 
+    def wait(self, done: Callable[[], bool], timeout: float,
+             what: str) -> None:
+        """Poll until DONE; after TIMEOUT seconds raise, and say WHAT is not."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self.check()
+            if done():
+                return
+            if time.monotonic() > deadline:
+                raise VMError(f"{self.name}: {what} within {timeout:.0f} s.")
+            time.sleep(0.02)
+
     def _wait_end(self, timeout: float) -> None:
         try:
             if self._process is not None:
@@ -359,16 +371,12 @@ class VM:
         self._check_room(config)
         chosen = cpus or range(config.cpus)
         share = config.mib * MIB // PAGE // config.cpus * passes
-        deadline = time.monotonic() + BOOT_TIMEOUT
-        while True:
-            self.check()
+
+        def written() -> bool:
             counters = self.counters()
-            if all(counters[cpu] >= share for cpu in chosen):
-                return
-            if time.monotonic() > deadline:
-                raise VMError(f"{self.name}: the guest did not get going "
-                              f"within {BOOT_TIMEOUT:.0f} s: {counters}.")
-            time.sleep(0.05)
+            return all(counters[cpu] >= share for cpu in chosen)
+
+        self.wait(written, BOOT_TIMEOUT, "the guest did not get going")
 
     def serial(self) -> str:
         """Return what the guest has printed."""
