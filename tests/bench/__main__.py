@@ -145,8 +145,8 @@ def main(words: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args = arguments(words)
     chapters = chosen(args.chapters)
-    binaries = versions.binaries()
-    results = Results(args.out / ("quick" if args.quick else "full"), binaries)
+    measured = versions.measured()
+    results = Results(args.out / ("quick" if args.quick else "full"), measured)
     try:
         measure(left_to_do(chapters, args.quick, results), results)
     except KeyboardInterrupt:
@@ -155,7 +155,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
     about = {"date": date.today().isoformat(),
              "command": "make bench" + (" QUICK=1" if args.quick else ""),
-             **binaries, **versions.host()}
+             **measured, **versions.host()}
     path = report.write(args.out, chapters, args.quick, results, about)
     print(f"bench: the report is {path}")
     return 1 if results.errors else 0

@@ -44,9 +44,9 @@ class Stat:
 
 @dataclass
 class Results:
-    """The samples of each step, in DIRECTORY, of the binaries in VERSIONS.
+    """The samples of each step, in DIRECTORY, of the VERSIONS measured.
 
-    What was measured of other binaries, or by another command, does not count.
+    What was measured of others, or by another command, does not count.
     """
 
     directory: Path

@@ -18,6 +18,7 @@ from .blocks import Block, Chapter, Plot, Table, Text, cell, number, ratio
 from .chapters import CHAPTERS
 from .results import Results, Stat
 from .step import Figure, Lab, Step, StepError, parse
+from .versions import PROGRAMS, programs
 
 VERSIONS = {"our QEMU": "1"}
 ABOUT = {"date": "2000-01-01", "command": "make bench"}
@@ -100,6 +101,18 @@ def test_resume(tmp_path: Path) -> None:
     for other, versions in ((step, {"our QEMU": "2"}), (changed, VERSIONS)):
         fresh = Results(tmp_path, versions)
         assert len(bench.left_to_do([chapter([other])], True, fresh)) == 3
+
+
+def test_measuring_programs(tmp_path: Path) -> None:
+    """They count as others if one changes or comes, not if a chapter does."""
+    directory = tmp_path / PROGRAMS[0]
+    directory.mkdir(parents=True)
+    seen = []
+    for name in ("one.py", "one.py", "two.py", "chapter_one.py", "test_one.py"):
+        (directory / name).write_text(f"{len(seen)}")
+        seen.append(programs(tmp_path))
+    assert len(set(seen[:3])) == 3
+    assert seen[2:] == [seen[2]] * 3
 
 
 def test_shared_step(tmp_path: Path) -> None:

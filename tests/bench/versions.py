@@ -23,6 +23,10 @@ BINARIES = {
     "patched kernel with static keys": BUILD / "linux/patched-keys/bzImage",
     "stock kernel with static keys": BUILD / "linux/stock-keys/bzImage",
 }
+PROGRAMS = ("tests/bench", "tests/guests", "tests/migration",
+            "host-kernel/tools")
+SOURCES = (".S", ".c", ".h", ".py", ".sh")
+ONLY_SHOW = ("chapter_", "report", "test_")  # a name begins so
 DIGITS = 12  # of a digest
 
 
@@ -61,10 +65,21 @@ def said(path: Path) -> str:
     return kernel(path) if path.name == "bzImage" else output(path, "--version")
 
 
-def binaries() -> dict[str, str]:
-    """What is measured; another value, and all is measured again."""
-    return {name: f"{said(path)} (sha256 {digest(path)})".strip()
-            for name, path in BINARIES.items()}
+def programs(root: Path = ROOT) -> str:
+    """What tells the programs that measure from others, by their sources."""
+    files = (path for part in PROGRAMS for path in (root / part).rglob("*")
+             if path.suffix in SOURCES and not path.name.startswith(ONLY_SHOW))
+    whole = hashlib.sha256()
+    for path in sorted(files):
+        whole.update(f"{path.relative_to(root)} {digest(path)}\n".encode())
+    return whole.hexdigest()[:DIGITS]
+
+
+def measured() -> dict[str, str]:
+    """What is measured, and with what; another, and all is measured again."""
+    return {**{name: f"{said(path)} (sha256 {digest(path)})".strip()
+               for name, path in BINARIES.items()},
+            "measuring programs": f"sha256 {programs()}"}
 
 
 def cpu() -> str:
