@@ -53,7 +53,7 @@ bench: deps
 	@scripts/build-kernel stock-keys
 	@scripts/build-kernel patched-keys
 	@scripts/build-selftests patched
-	@scripts/get-backports || echo 'bench: without QEMU 10.0'
+	@scripts/get-packages backports || echo 'bench: without QEMU 10.0'
 	@build/venv/bin/python -m tests.bench $(if $(QUICK),--quick) $(CHAPTERS)
 
 install:

@@ -17,6 +17,7 @@ fragments_of() {
     case $1 in
     debug) printf '%s\n' "$configs/debug.config" ;;
     *-keys) printf '%s\n' "$configs/keys.config" ;;
+    *-apparmor) printf '%s\n' "$configs/apparmor.config" ;;
     esac
 }
 

@@ -580,7 +580,7 @@ class TestDeps:
         ("build-engine", "msan"),
         ("build-stock", "x"),
         ("install-qemu", "x"),
-        ("get-backports", "x"),
+        ("get-packages", "x"),
         ("assemble-qemu", "x"),
     ],
 )

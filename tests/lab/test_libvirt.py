@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """libvirt on the patched host kernel, by the tests of tests/libvirt.
 
-All of them run in one boot of the lab; each is a test case here.
+All of them run in one boot of the lab; each is a test case here.  One more has
+a kernel with AppArmor.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 from functools import lru_cache
 
 import pytest
@@ -15,6 +17,7 @@ from .lab import ROOT, Ended, lab
 from .test_migration import OPTIONS, PYTEST
 
 TESTS = "tests/libvirt"
+GET_PACKAGES = ROOT / "scripts/get-packages"
 SECONDS = 300  # for one of them, on a busy machine
 
 # There, auto is dirty-bits.
@@ -33,12 +36,12 @@ SOAKED = (
 
 
 @lru_cache(maxsize=None)
-def boot(*names: str) -> Ended:
+def boot(*names: str, kernel: str = "patched") -> Ended:
     """Run tests in the lab."""
     return lab(
         *PYTEST,
         *(f"{TESTS}/{name}" for name in names),
-        kernel="patched",
+        kernel=kernel,
         seconds=SECONDS * len(names),
         options=OPTIONS,
         cwd=ROOT,
@@ -63,3 +66,14 @@ def test_libvirt(name: str) -> None:
 def test_libvirt_soak(name: str) -> None:
     """What else concerns the patched kernel."""
     assert_passed(name, boot(*SOAKED))
+
+
+@pytest.mark.soak
+def test_apparmor() -> None:
+    """Where AppArmor confines domains, as on Debian, it is told of our QEMU."""
+    fetched = subprocess.run(
+        [GET_PACKAGES, "apparmor"], capture_output=True, text=True, check=False
+    )
+    assert fetched.returncode == 0, fetched.stderr
+    name = "test_apparmor.py::test_confined"
+    assert_passed(name, boot(name, kernel="patched-apparmor"))

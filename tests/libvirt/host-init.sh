@@ -5,7 +5,8 @@
 #
 # usage: host-init.sh NAME DIR [USR]
 #   DIR has etc/, the host's files in /etc, and run/, its /run/libvirt; it gets
-#   a file pid.  What is in USR is in the host's /usr.
+#   a file pid.  If it has apparmor.d/, these profiles are the host's, and
+#   enforced.  What is in USR is in the host's /usr.
 
 set -euo pipefail
 shopt -s nullglob
@@ -51,8 +52,26 @@ if [ -n "$usr" ]; then
         mount --bind "$modules" "/usr${modules#"$usr"}"
     done
 fi
+if [ -d "$dir/apparmor.d" ]; then
+    # AppArmor goes by where a file really is: no links.
+    rm -f /etc/apparmor.d
+    mkdir /etc/apparmor.d
+    mount --bind "$dir/apparmor.d" /etc/apparmor.d
+    mount -t securityfs securityfs /sys/kernel/security
+    apparmor_parser --replace --skip-cache \
+        /etc/apparmor.d/usr.sbin.libvirtd /etc/apparmor.d/usr.lib.libvirt.virt-aa-helper
+fi
 echo "$pid" >"$dir/pid"
 
-# Not exec: bash also waits for QEMUs, which libvirtd leaves to process 1.
-libvirtd --listen &
+# A machine that has profiles for libvirt would confine this one, too.
+run_libvirtd() {
+    if [ ! -d "$dir/apparmor.d" ] && grep -qs Y /sys/module/apparmor/parameters/enabled; then
+        echo -n 'exec unconfined' >/proc/self/attr/apparmor/exec
+    fi
+    exec libvirtd --listen
+}
+
+# In the background, as bash then also waits for QEMUs, which libvirtd leaves to
+# process 1.
+run_libvirtd &
 wait $!

@@ -41,7 +41,7 @@ QEMU_CONF = """\
 user = "root"
 group = "root"
 stdio_handler = "file"
-security_driver = "none"
+security_driver = "{security_driver}"
 cgroup_controllers = []
 keepalive_interval = {keepalive}
 keepalive_count = 3
@@ -56,17 +56,24 @@ class Host:
     """A machine of its own as far as libvirt can tell.
 
     All that it runs ends with its first process, and that ends with us.  With
-    USR it has the programs there, and the machine's where USR has none.
+    USR it has the programs there, and the machine's where USR has none.  With
+    PROFILES, AppArmor's, it confines libvirt and the domains by a copy of them.
     """
 
     def __init__(
-        self, name: str, top: Path, number: int, usr: Path | None = None
+        self,
+        name: str,
+        top: Path,
+        number: int,
+        usr: Path | None = None,
+        profiles: Path | None = None,
     ) -> None:
         self.name = name
         self.dir = top / name
         self.address = f"10.77.0.{number}"
         self.socket = self.dir / "run" / "libvirt-sock"
         self.usr = usr
+        self.profiles = profiles
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -105,8 +112,14 @@ class Host:
             ("hosts", "127.0.0.1 localhost\n" + hosts_file()),
         ):
             (self.dir / "etc" / name).write_text(
-                text.format(uuid=uuid.uuid4(), keepalive=KEEPALIVE)
+                text.format(
+                    uuid=uuid.uuid4(),
+                    keepalive=KEEPALIVE,
+                    security_driver="apparmor" if self.profiles else "none",
+                )
             )
+        if self.profiles:
+            copy_profiles(self.profiles, self.dir / "apparmor.d")
 
     def start(self) -> None:
         """Switch it on, and wait for libvirtd."""
@@ -210,6 +223,20 @@ class Host:
             self._process = None
 
 
+def copy_profiles(source: Path, target: Path) -> None:
+    """Copy profiles, and add the empty files that installing them makes."""
+    shutil.copytree(source, target)
+    for name in (
+        "usr.sbin.libvirtd",
+        "usr.lib.libvirt.virt-aa-helper",
+        "abstractions/libvirt-qemu",
+        "abstractions/libvirt-lxc",
+    ):
+        local = target / "local" / name
+        local.parent.mkdir(parents=True, exist_ok=True)
+        local.touch()
+
+
 def hosts_file() -> str:
     """The lines of /etc/hosts for both hosts."""
     return "".join(
@@ -230,11 +257,15 @@ def join(one: Host, other: Host) -> None:
 
 
 @contextlib.contextmanager
-def two_hosts(other_usr: Path | None = None) -> Iterator[tuple[Host, Host]]:
+def two_hosts(
+    usr: Path | None = None,
+    profiles: Path | None = None,
+    other_usr: Path | None = None,
+) -> Iterator[tuple[Host, Host]]:
     """Start both hosts, and remove all of them in the end."""
     top = scratch()
     try:
-        one = Host(NAMES[0], top, 1)
+        one = Host(NAMES[0], top, 1, usr, profiles)
         other = Host(NAMES[1], top, 2, other_usr)
         with one, other:
             join(one, other)

@@ -17,8 +17,8 @@ from .domain import Domain
 from .host import COMMAND_SECONDS, Host, HostError
 
 # Less than the writer writes, be the machine ever so busy, so that a migration
-# goes on and on; and a limit
-# that is not kept even if the writer stands still for a moment.
+# goes on and on; and a limit that is not kept even if the writer stands still
+# for a moment.
 HOLD = ("--bandwidth", "50")
 HOLD_MS = 1
 DOWNTIME_MS = 300  # libvirt's default

@@ -25,7 +25,7 @@ OVERLAY = "mount -t overlay -o lowerdir={usr}:/usr overlay /usr"
 def fixture_usr(possible: None) -> Path:
     """Its files, or skip the test where they cannot be had."""
     for command in (
-        [ROOT / "scripts/get-backports"],
+        [ROOT / "scripts/get-packages", "backports"],
         ["unshare", "--mount", *OVERLAY.format(usr=BACKPORTS).split()],
     ):
         done = subprocess.run(
@@ -39,7 +39,7 @@ def fixture_usr(possible: None) -> Path:
 @pytest.fixture(name="newer", scope="module")
 def fixture_newer(usr: Path) -> Iterator[Hosts]:
     """Two hosts, of which the second one is newer."""
-    with two_hosts(usr) as hosts:
+    with two_hosts(other_usr=usr) as hosts:
         old, new = (host.virsh("version", "--daemon") for host in hosts)
         assert "9.0.0" in old and "9.0.0" not in new
         yield hosts

@@ -22,7 +22,7 @@ from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = BUILD / "qemu" / "qemu-system-x86_64"
-BACKPORTS = BUILD / "backports" / "usr"  # by scripts/get-backports
+BACKPORTS = BUILD / "backports" / "usr"  # by scripts/get-packages
 
 KVM_GET_API_VERSION = 0xAE00
 KVM_CHECK_EXTENSION = 0xAE03
