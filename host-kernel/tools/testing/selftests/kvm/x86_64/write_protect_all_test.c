@@ -240,6 +240,7 @@ struct model {
 	struct test_mem mem;
 	struct test_mem other;
 	enum log_mode mode;
+	uint64_t huge;			/* bytes of its largest pages */
 	struct shared_bitmap shared;
 	bool has_shared;
 	bool has_split;
@@ -274,6 +275,19 @@ static void model_arm(struct model *m, uint64_t first, uint64_t n, int state)
 			continue;
 		m->armed[p] = state;
 	}
+}
+
+/* What the slot has of [gpa, end) is. */
+static void model_arm_range(struct model *m, uint64_t gpa, uint64_t end,
+			    int state)
+{
+	uint64_t base = m->mem.gpa;
+	uint64_t from = max(gpa, base);
+	uint64_t to = min(end, base + m->mem.npages * PAGE_SIZE);
+
+	if (from < to)
+		model_arm(m, (from - base) / PAGE_SIZE, (to - from) / PAGE_SIZE,
+			  state);
 }
 
 static void model_fail(struct model *m, uint64_t p, const char *what)
@@ -388,7 +402,7 @@ static void model_get(struct model *m)
 
 static void model_clear(struct model *m)
 {
-	uint64_t first, n, p;
+	uint64_t first, n, p, lo = m->mem.npages, hi = 0;
 
 	model_get(m);
 	if (m->mode == LOG_PLAIN)
@@ -404,7 +418,15 @@ static void model_clear(struct model *m)
 			continue;
 		m->armed[p] = ARMED;
 		clear_bit(p, m->must);
+		lo = min(lo, p);
+		hi = p + 1;
 	}
+	/* Of a huge page that was not split ahead, all other pages are, too. */
+	if (m->mode == LOG_MANUAL_INITIALLY_SET && lo < hi)
+		model_arm_range(m,
+				align_down(m->mem.gpa + lo * PAGE_SIZE, m->huge),
+				align_up(m->mem.gpa + hi * PAGE_SIZE, m->huge),
+				EITHER);
 }
 
 static void model_protect_all(struct model *m)
@@ -416,7 +438,7 @@ static void model_protect_all(struct model *m)
 static void model_protect_range(struct model *m)
 {
 	uint64_t base = m->mem.gpa, size = m->mem.npages * PAGE_SIZE;
-	uint64_t gpa, end, from, to;
+	uint64_t gpa, end;
 
 	switch (pick(m, 7)) {
 	case 0:		/* the slot */
@@ -450,16 +472,9 @@ static void model_protect_range(struct model *m)
 	}
 	vm_write_protect_range(m->vm, gpa, end - gpa);
 
-	from = max(align_down(gpa, PG_SIZE_2M), base);
-	to = min(align_up(end, PG_SIZE_2M), base + size);
-	if (from < to)
-		model_arm(m, (from - base) / PAGE_SIZE,
-			  (to - from) / PAGE_SIZE, EITHER);
-	from = max(gpa, base);
-	to = min(end, base + size);
-	if (from < to)
-		model_arm(m, (from - base) / PAGE_SIZE,
-			  (to - from) / PAGE_SIZE, ARMED);
+	model_arm_range(m, align_down(gpa, PG_SIZE_2M),
+			align_up(end, PG_SIZE_2M), EITHER);
+	model_arm_range(m, gpa, end, ARMED);
 }
 
 static void model_set(struct model *m, uint32_t flags)
@@ -582,6 +597,7 @@ static void run_model(enum vm_mem_backing_src_type src, uint64_t gpa,
 		.mem = { .slot = TEST_SLOT, .gpa = gpa, .npages = npages },
 		.other = { .slot = OTHER_SLOT, .npages = 600, },
 		.mode = mode,
+		.huge = get_backing_src_pagesz(src),
 		.seed = first_seed * 0x9e3779b97f4a7c15ULL + mode + npages,
 	};
 	uint64_t hull = align_down(gpa, PG_SIZE_1G);
