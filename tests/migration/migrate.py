@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
+from .guest import HOT_SPOT
 from .vm import VM
 
 UNLIMITED = 16 << 30
@@ -68,13 +69,24 @@ class Result:
         return int(ram["normal"] + ram["duplicate"])
 
 
+def _bandwidth(vm: VM, options: Options) -> int:
+    """Return what holds the guest if that is wanted.
+
+    QEMU sends what the bandwidth has for 100 ms at once.  A round that is no
+    longer is over before the guest has written much, and the next one shorter.
+    """
+    if options.hold and vm.config.writer.pattern == HOT_SPOT:
+        return options.bandwidth // 4
+    return options.bandwidth
+
+
 def _configure(vm: VM, options: Options) -> None:
     wanted = [{"capability": name, "state": True}
               for name in options.all_capabilities()]
     if wanted:
         vm.qmp("migrate-set-capabilities", capabilities=wanted)
     parameters: dict[str, Any] = {
-        "max_bandwidth": options.bandwidth,
+        "max_bandwidth": _bandwidth(vm, options),
         "downtime_limit": 1 if options.hold else options.downtime_limit}
     if options.multifd:
         parameters["multifd_channels"] = options.multifd
@@ -210,6 +222,8 @@ def migrate(src: VM, dst: VM, options: Options = Options(),
         wait_rounds(src, dst, hold_rounds, options)
         if held:
             crawl(src)
+            wait(src, dst, options.timeout, "be held",
+                 lambda state: state.get("status") == "active")
             held()
         release(src, options)
     return finish(src, dst, options)
