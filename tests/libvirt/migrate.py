@@ -17,9 +17,9 @@ from .domain import Domain
 from .host import COMMAND_SECONDS, Host, HostError
 
 # Less than the writer writes, be the machine ever so busy, so that a migration
-# goes on and on; and a limit that is not kept even if the writer stands still
-# for a moment.
-HOLD = ("--bandwidth", "50")
+# goes on and on, also in the 100 ms whose share QEMU sends at once; and a limit
+# that is not kept even if the writer stands still for a moment.
+HOLD = ("--bandwidth", "20")
 HOLD_MS = 1
 DOWNTIME_MS = 300  # libvirt's default
 WAIT_SECONDS = 120.0
