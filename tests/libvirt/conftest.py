@@ -14,7 +14,7 @@ from tests.migration.vm import kvm_usable
 from tests.soak import pytest_collection_modifyitems, pytest_configure
 
 from .domain import OURS
-from .host import Host, missing, two_hosts
+from .host import Host, missing, share_own, two_hosts
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
@@ -58,10 +58,7 @@ def fixture_installed(hosts: tuple[Host, Host]) -> Path:
     PREFIX is a directory of the hosts' own there.
     """
     prefix = os.environ.get("PREFIX", "/usr/local")
-    own = hosts[0].dir.parent / "prefix"
-    own.mkdir()
-    for host in hosts:
-        host.run("mount", "--bind", own, prefix)
+    share_own(hosts, prefix)
     hosts[0].run("make", "-C", ROOT, "install", f"PREFIX={prefix}")
     return Path(prefix, "bin/qemu-system-x86_64")
 

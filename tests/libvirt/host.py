@@ -256,6 +256,15 @@ def join(one: Host, other: Host) -> None:
         host.link("up")
 
 
+def share_own(hosts: tuple[Host, Host], target: str | Path) -> Path:
+    """Give both hosts one directory of their own, empty, at TARGET."""
+    own = hosts[0].dir.parent / "own"
+    own.mkdir()
+    for host in hosts:
+        host.run("mount", "--bind", own, target)
+    return own
+
+
 @contextlib.contextmanager
 def two_hosts(
     usr: Path | None = None,

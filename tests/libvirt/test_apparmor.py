@@ -14,7 +14,7 @@ from tests.migration.guest import BUILD
 
 from .domain import OURS, Config, Domain
 from .guide import APPARMOR, LOCAL, sections
-from .host import Host, HostError, two_hosts
+from .host import Host, HostError, share_own, two_hosts
 from .migrate import migrate_identical, p2p
 
 Hosts = tuple[Host, Host]
@@ -34,11 +34,9 @@ def fixture_confined(possible: None) -> Iterator[Hosts]:
     if not ENABLED.exists() or ENABLED.read_text().strip() != "Y":
         pytest.skip("this kernel has no AppArmor")
     with two_hosts(FILES / "usr", FILES / "etc/apparmor.d") as hosts:
-        own = hosts[0].dir.parent / "local"
-        (own / "bin").mkdir(parents=True)
+        own = share_own(hosts, "/usr/local")
+        (own / "bin").mkdir()
         shutil.copy(OURS, own / "bin")
-        for host in hosts:
-            host.run("mount", "--bind", own, "/usr/local")
         yield hosts
 
 

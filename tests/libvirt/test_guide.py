@@ -10,7 +10,7 @@ from tests.migration.vm import STOCK
 
 from .domain import Config, Domain
 from .guide import APPARMOR, LOCAL, sections
-from .host import Host
+from .host import Host, share_own
 from .migrate import migrating, wait
 
 Hosts = tuple[Host, Host]
@@ -54,10 +54,7 @@ class Operator:
 @pytest.fixture(name="fresh_prefix")
 def fixture_fresh_prefix(own_hosts: Hosts) -> Hosts:
     """Hosts with an empty /usr/local of their own, which they share."""
-    local = own_hosts[0].dir.parent / "local"
-    local.mkdir()
-    for host in own_hosts:
-        host.run("mount", "--bind", local, "/usr/local")
+    share_own(own_hosts, "/usr/local")
     return own_hosts
 
 
