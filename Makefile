@@ -58,7 +58,7 @@ bench: deps
 
 install:
 	@scripts/deps --check
-	@scripts/make-qemu --all
+	@scripts/make-qemu
 	@scripts/install-qemu
 
 clean:
