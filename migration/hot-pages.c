@@ -19,20 +19,22 @@ typedef struct Group {
 } Group;
 
 struct HotPages {
-    unsigned long pages;
+    unsigned long max_pages;
+    unsigned long pages;        /* at the end of the last round */
     uint64_t round;             /* how many are over */
     unsigned long *waits;
     Group *groups;
 };
 
-HotPages *hot_pages_new(unsigned long pages)
+HotPages *hot_pages_new(unsigned long max_pages)
 {
     HotPages *hot = g_new(HotPages, 1);
 
-    hot->pages = pages;
+    hot->max_pages = max_pages;
+    hot->pages = 0;
     hot->round = 0;
-    hot->waits = bitmap_new(page_groups(pages));
-    hot->groups = g_new0(Group, page_groups(pages));
+    hot->waits = bitmap_new(page_groups(max_pages));
+    hot->groups = g_new0(Group, page_groups(max_pages));
     return hot;
 }
 
@@ -136,11 +138,12 @@ static unsigned long look_at_others(HotPages *hot, const PageBitmap *map,
 }
 
 unsigned long hot_pages_end_round(HotPages *hot, const PageBitmap *map,
-                                  unsigned long budget, bool crowded,
-                                  bool *refused)
+                                  unsigned long pages, unsigned long budget,
+                                  bool crowded, bool *refused)
 {
     unsigned long left;
 
+    hot->pages = pages;
     hot->round++;
     left = look_at_waiting(hot, map, budget, crowded);
     left = look_at_others(hot, map, left, refused);
@@ -162,5 +165,5 @@ unsigned long hot_pages_next(const HotPages *hot, const PageBitmap *map,
 
 void hot_pages_release(HotPages *hot)
 {
-    bitmap_zero(hot->waits, page_groups(hot->pages));
+    bitmap_zero(hot->waits, page_groups(hot->max_pages));
 }

@@ -13,7 +13,7 @@
  * many as one in HOT_PART are dirty again.
  *
  * The caller serialises all calls, with each other and with those for the
- * PageBitmap, which has the @pages that the HotPages was made with.
+ * PageBitmap, which has the @max_pages that the HotPages was made with.
  */
 
 #ifndef MIGRATION_HOT_PAGES_H
@@ -28,10 +28,10 @@ typedef struct HotPages HotPages;
 
 /*
  * hot_pages_new:
- * Returns: what is to be given to hot_pages_free(), for a PageBitmap of @pages
- * pages.  No group waits.
+ * Returns: what is to be given to hot_pages_free(), for a PageBitmap of
+ * @max_pages pages.  No group waits.
  */
-HotPages *hot_pages_new(unsigned long pages);
+HotPages *hot_pages_new(unsigned long max_pages);
 
 /* hot_pages_free: Free @hot, which may be NULL. */
 void hot_pages_free(HotPages *hot);
@@ -40,7 +40,8 @@ void hot_pages_free(HotPages *hot);
  * hot_pages_end_round:
  * A round is over: what was dirty at the last call has been sent, unless it
  * waited, and @map has what is dirty now.  In the round before the first call
- * all pages were sent.
+ * all pages were sent.  The block has @pages at present: what @map has beyond
+ * them is never sent, and neither waits nor counts.
  *
  * Choose the groups that wait in the next round, so that no more than @budget
  * of their pages are dirty now.  Those that wait already come first, then those
@@ -54,8 +55,8 @@ void hot_pages_free(HotPages *hot);
  * Returns: how many pages that wait are dirty now.
  */
 unsigned long hot_pages_end_round(HotPages *hot, const PageBitmap *map,
-                                  unsigned long budget, bool crowded,
-                                  bool *refused);
+                                  unsigned long pages, unsigned long budget,
+                                  bool crowded, bool *refused);
 
 /*
  * hot_pages_next:

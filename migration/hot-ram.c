@@ -18,7 +18,7 @@
 #define BUDGET_PART 2
 
 static struct {
-    uint64_t waiting;           /* pages, when the last round ended */
+    uint64_t waiting;           /* pages, when the last round ended, or 0 */
     uint64_t deferred;          /* the same in all rounds together */
     bool crowded;               /* for hot_pages_end_round() */
 } hot;
@@ -57,9 +57,10 @@ static void choose(uint64_t budget)
 
     hot.waiting = 0;
     RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
-        hot.waiting += hot_pages_end_round(hot_pages_of(rb), rb->bmap,
-                                           budget - hot.waiting, hot.crowded,
-                                           &refused);
+        hot.waiting += hot_pages_end_round(
+            hot_pages_of(rb), rb->bmap,
+            rb->used_length >> qemu_target_page_bits(), budget - hot.waiting,
+            hot.crowded, &refused);
     }
     hot.crowded = refused;
     hot.deferred += hot.waiting;
@@ -79,10 +80,10 @@ void hot_ram_end_round(void)
     }
 }
 
-void hot_ram_fit(uint64_t max_size)
+void hot_ram_end_pass(uint64_t pages)
 {
-    if (hot.waiting && hot.waiting * qemu_target_page_size() >= max_size) {
-        RCU_READ_LOCK_GUARD();
+    if (pages * qemu_target_page_size() >=
+        migrate_get_current()->threshold_size) {
         release();
     }
 }

@@ -27,11 +27,13 @@
 void hot_ram_end_round(void);
 
 /*
- * hot_ram_fit:
- * @max_size bytes may remain when the guest stops.  If those that wait alone are
- * as many, which a falling bandwidth brings about, no page waits any longer.
+ * hot_ram_end_pass:
+ * All has been sent but for @pages that wait.  If they are more than may remain
+ * when the guest stops, no page waits any longer: else nothing would be sent any
+ * more, and no sync would come.  A falling bandwidth brings that about, and
+ * what is found dirty as a chunk is cleared.  Called in an RCU critical section.
  */
-void hot_ram_fit(uint64_t max_size);
+void hot_ram_end_pass(uint64_t pages);
 
 /*
  * hot_ram_next:

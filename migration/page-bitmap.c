@@ -360,7 +360,7 @@ static unsigned long take_word(const Harvest *harvest, unsigned long page)
     if (harvest->end - page < BITS_PER_LONG) {
         mask = BITMAP_LAST_WORD_MASK(harvest->end);
     }
-    if (!(qatomic_read(word) & mask)) {
+    if (!(page_block_look(word) & mask)) {
         return 0;
     }
     return qatomic_fetch_and(word, ~mask) & mask;
@@ -396,7 +396,7 @@ static unsigned long harvest_groups(const Harvest *harvest,
         unsigned long *word = summary + BIT_WORD(group);
         unsigned long touched, whole;
 
-        if (!qatomic_read(word)) {
+        if (!page_block_look(word)) {
             continue;
         }
         touched = group_mask(group, first, end);
@@ -427,7 +427,7 @@ unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
         .end = first + pages,
     };
 
-    if (!qatomic_read(any)) {
+    if (!page_block_look(any)) {
         return 0;
     }
     if (pages == size) {

@@ -54,12 +54,18 @@ static inline unsigned long *page_block_new(unsigned long size)
                       BITS_TO_LONGS(size / PAGE_GROUP) * BITS_PER_LONG + 1);
 }
 
+/* A look that has its place in the order that page_block_mark() tells of. */
+static inline unsigned long page_block_look(const unsigned long *word)
+{
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
 static inline void page_block_set_unless_set(unsigned long *map,
                                              unsigned long bit)
 {
     unsigned long *word = map + BIT_WORD(bit);
 
-    if (!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & BIT_MASK(bit))) {
+    if (!(page_block_look(word) & BIT_MASK(bit))) {
         qatomic_or(word, BIT_MASK(bit));
     }
 }
@@ -82,7 +88,7 @@ static inline void page_block_set_unless_set(unsigned long *map,
  *     take the bits of the pages
  *
  * all of it sequentially consistent, as qatomic_or(), bitmap_set_atomic() and
- * qatomic_fetch_and() are, and as the looks of the setter have to be.  So if
+ * qatomic_fetch_and() are, and as the looks of both have to be.  So if
  * the setter finds an upper bit still set, the taker has yet to clear it, and
  * looks at the lower ones after that: it finds them.  Otherwise the setter
  * sets the upper bit, and the next who takes finds it.  Either way no page is

@@ -68,8 +68,8 @@ SUMMARY = (
     Mutant(
         "mark: any bit that is set will do",
         HEADER,
-        "__ATOMIC_SEQ_CST) & BIT_MASK(bit))) {\n",
-        "__ATOMIC_SEQ_CST))) {\n",
+        "page_block_look(word) & BIT_MASK(bit))) {\n",
+        "page_block_look(word))) {\n",
     ),
     Mutant(
         "mark: the last group of a range is left",
@@ -426,6 +426,18 @@ HOT_PAGES = (
         "        return PAGE_GROUP;\n    }\n    return known",
     ),
     Mutant(
+        "hot: what the block does not have counts",
+        HOT,
+        "    hot->pages = pages;\n",
+        "    hot->pages = hot->max_pages;\n",
+    ),
+    Mutant(
+        "hot: what the block has no longer goes on waiting",
+        HOT,
+        "page_groups(hot->max_pages));\n}",
+        "page_groups(hot->pages));\n}",
+    ),
+    Mutant(
         "hot: a round does not end",
         HOT,
         "    hot->round++;\n",
@@ -607,13 +619,13 @@ HOT_PAGES = (
     Mutant(
         "wait: release forgets the last group",
         HOT,
-        "    bitmap_zero(hot->waits, page_groups(hot->pages));\n",
-        "    bitmap_clear(hot->waits, 0, page_groups(hot->pages) - 1);\n",
+        "    bitmap_zero(hot->waits, page_groups(hot->max_pages));\n",
+        "    bitmap_clear(hot->waits, 0, page_groups(hot->max_pages) - 1);\n",
     ),
     Mutant(
         "wait: release does nothing",
         HOT,
-        "    bitmap_zero(hot->waits, page_groups(hot->pages));\n",
+        "    bitmap_zero(hot->waits, page_groups(hot->max_pages));\n",
         "",
     ),
     Mutant(

@@ -75,7 +75,8 @@ static unsigned long guest_round(Guest *g, unsigned long budget, bool crowded,
     unsigned long dirty = page_bitmap_count(g->map, 0, g->pages);
     unsigned long waiting;
 
-    waiting = hot_pages_end_round(g->hot, g->map, budget, crowded, refused);
+    waiting = hot_pages_end_round(g->hot, g->map, g->pages, budget, crowded,
+                                  refused);
     g_assert_cmpuint(waiting, <=, budget);
     g_assert_cmpuint(guest_send(g), ==, dirty - waiting);
     return waiting;
@@ -395,6 +396,30 @@ static void test_release(void)
     guest_free(&g);
 }
 
+/* What a block does not have, or has no longer, is never sent. */
+static void test_not_in_use(void)
+{
+    Guest g = guest_new(67 * PAGE_GROUP);
+    unsigned long last = 65 * PAGE_GROUP, used = last + 100;
+    bool refused = false;
+
+    page_bitmap_set_all(g.map);
+    g_assert_cmpuint(hot_pages_end_round(g.hot, g.map, used, used, false,
+                                         &refused), ==, used);
+    g_assert_false(refused);
+    g_assert_cmpuint(hot_pages_next(g.hot, g.map, used, 0), ==, used);
+    g_assert_cmpuint(hot_pages_next(g.hot, g.map, g.pages, used), ==,
+                     last + PAGE_GROUP);
+
+    g_assert_cmpuint(hot_pages_end_round(g.hot, g.map, g.pages, ALL, false,
+                                         &refused), ==, last + PAGE_GROUP);
+    g_assert_cmpuint(hot_pages_end_round(g.hot, g.map, 1, ALL, false,
+                                         &refused), ==, 1);
+    hot_pages_release(g.hot);
+    g_assert_cmpuint(hot_pages_next(g.hot, g.map, g.pages, last), ==, last);
+    guest_free(&g);
+}
+
 static void test_free(void)
 {
     hot_pages_free(NULL);
@@ -569,8 +594,8 @@ static void model_round(Model *m)
     bool refused = any(2), model_refused = refused, crowded = any(2);
     unsigned long budget = any_budget(m);
 
-    g_assert_cmpuint(hot_pages_end_round(m->g.hot, m->g.map, budget, crowded,
-                                         &refused), ==,
+    g_assert_cmpuint(hot_pages_end_round(m->g.hot, m->g.map, m->g.pages,
+                                         budget, crowded, &refused), ==,
                      model_end_round(m, budget, crowded, &model_refused));
     g_assert_cmpint(refused, ==, model_refused);
     model_check_next(m);
@@ -629,6 +654,7 @@ int main(int argc, char **argv)
     g_test_add_func("/hot_pages/crowded-later", test_crowded_later);
     g_test_add_func("/hot_pages/crowded-at-last", test_crowded_at_last);
     g_test_add_func("/hot_pages/release", test_release);
+    g_test_add_func("/hot_pages/not-in-use", test_not_in_use);
     g_test_add_func("/hot_pages/random", test_random);
     return g_test_run();
 }

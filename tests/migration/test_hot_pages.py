@@ -19,6 +19,12 @@ from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 WRITER = Writer(mib=64, pattern=1, cpus=2)
 ROUNDS = Options(bandwidth=100 * MIB, downtime_limit=80)
 
+# A disk whose dirty bitmap has more to send than may remain at the stop, which it
+# is sent after: without a switch to postcopy, the migration does not end.
+BITMAP = ("-blockdev", "null-co,node-name=disk,size=4398046511104")
+BITMAP_PENDING = Options(bandwidth=100 * MIB, downtime_limit=300,
+                         capabilities=("dirty-bitmaps",))
+
 # It ends even if no fault slows the guest down.
 ENDS = Options(downtime_limit=2000)
 
@@ -99,6 +105,40 @@ def test_postcopy(ours: Qemu, mechanism: Mechanism) -> None:
         wait_deferred(src, dst, options)
         finish(src, dst, options)
         assert_identical(src, dst)
+
+
+def add_bitmap(vm: VM) -> None:
+    """Give the disk one, of 64 Mi blocks."""
+    vm.qmp("block-dirty-bitmap-add", node="disk", name="bitmap",
+           granularity=64 << 10)
+
+
+@log_and_ring
+def test_postcopy_without_ram(ours: Qemu, mechanism: Mechanism) -> None:
+    """If only dirty bitmaps go on after the switch, RAM is sent before it."""
+    config = dataclasses.replace(config_of(ours, mechanism), extra=BITMAP,
+                                 writer=Writer(mib=8, pattern=1, cpus=2))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        add_bitmap(src)
+        start(src, dst, BITMAP_PENDING)
+        wait_deferred(src, dst, BITMAP_PENDING)
+        src.qmp("migrate-start-postcopy")
+        finish(src, dst, BITMAP_PENDING)
+        assert_identical(src, dst)
+
+
+def test_idle(ours: Qemu) -> None:
+    """No more pages wait than the guest writes."""
+    config = dataclasses.replace(config_of(ours, LOG), extra=BITMAP,
+                                 writer=Writer(mib=1))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        add_bitmap(src)
+        start(src, dst, BITMAP_PENDING)
+        wait_rounds(src, dst, 4, BITMAP_PENDING)
+        assert info(src)["hot-pages"]["waiting"] < 300
+        cancel(src)
 
 
 def test_cancel_and_retry(ours: Qemu) -> None:
