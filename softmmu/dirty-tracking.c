@@ -54,10 +54,17 @@ bool dirty_tracking_clear_publishes(void)
     return kvm_enabled() && kvm_dirty_tracking_clear_publishes();
 }
 
-void dirty_tracking_all_dirty(void)
+void dirty_tracking_begin(void)
 {
     if (kvm_enabled()) {
-        kvm_dirty_tracking_all_dirty();
+        kvm_dirty_tracking_begin();
+    }
+}
+
+void dirty_tracking_end(void)
+{
+    if (kvm_enabled()) {
+        kvm_dirty_tracking_end();
     }
 }
 

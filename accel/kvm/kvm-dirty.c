@@ -46,7 +46,6 @@ struct KVMDirtyTracking {
     QemuThread splitter;
     bool all_dirty;             /* before the next sync: nothing to find */
     int64_t sync_start;         /* of the sync under way, or 0 */
-    int64_t kick_ns;            /* in it, while the BQL was not held */
     uint64_t bql_hold_ns;       /* in all syncs */
     uint64_t held_ns;           /* in the last sync */
     uint64_t rounds;            /* of the migration, or of the last one */
@@ -69,7 +68,6 @@ static void vmm_publish(void *opaque, uint64_t tag, uint64_t first,
 {
     ram_addr_t start = tag + first * qemu_real_host_page_size();
 
-    QEMU_BUILD_BUG_ON(sizeof(unsigned long) != sizeof(uint64_t));
     trace_kvm_dirty_publish(start, n);
     cpu_physical_memory_set_dirty_lebitmap((unsigned long *)words, start,
                                            n * KVMD_WORD_PAGES);
@@ -99,13 +97,15 @@ static void kick_one_done(CPUState *cpu, run_on_cpu_data data)
 
 /*
  * All are asked before any is waited for.  A vCPU that is not created yet,
- * that has stopped, or that runs this, is not inside KVM_RUN.
+ * that has stopped, or that runs this, is not inside KVM_RUN.  The wait is
+ * without the BQL: it does not count, and somebody else may sync meanwhile.
  */
 static void vmm_kick(void *opaque)
 {
     KVMDirtyTracking *dirty = KVM_STATE(opaque)->dirty;
     KickAll kick = { .pending = 0 };
-    int64_t start = get_clock();
+    bool in_sync = dirty->sync_start != 0;
+    int64_t held = get_clock() - dirty->sync_start;
     CPUState *cpu;
 
     qemu_cond_init(&kick.done);
@@ -115,11 +115,12 @@ static void vmm_kick(void *opaque)
             async_run_on_cpu(cpu, kick_one_done, RUN_ON_CPU_HOST_PTR(&kick));
         }
     }
+    dirty->sync_start = 0;
     while (kick.pending) {
         qemu_cond_wait_iothread(&kick.done);
     }
+    dirty->sync_start = in_sync ? get_clock() - held : 0;
     qemu_cond_destroy(&kick.done);
-    dirty->kick_ns += get_clock() - start;
 }
 
 /* dirty-limit slows a vCPU down each time that its ring is full. */
@@ -273,7 +274,6 @@ static void sync_begin(KVMDirtyTracking *dirty)
 {
     if (!dirty->sync_start) {
         dirty->sync_start = get_clock();
-        dirty->kick_ns = 0;
     }
 }
 
@@ -341,8 +341,8 @@ static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
         split_start(dirty);
     }
     if (dirty->sync_start) {
-        dirty->held_ns = get_clock() - dirty->sync_start - dirty->kick_ns;
-        trace_kvm_dirty_sync_end(dirty->held_ns, dirty->kick_ns);
+        dirty->held_ns = get_clock() - dirty->sync_start;
+        trace_kvm_dirty_sync_end(dirty->held_ns);
         dirty->bql_hold_ns += dirty->held_ns;
         dirty->sync_start = 0;
     }
@@ -447,31 +447,12 @@ static void kvm_dirty_log_clear(MemoryListener *listener,
     foreach_slot_in_section(listener, section, slot_clear);
 }
 
-/* Called once per address space. */
-static void kvm_dirty_log_global_start(MemoryListener *listener)
-{
-    KVMDirtyTracking *dirty = kvm_state->dirty;
-
-    if (global_dirty_tracking & GLOBAL_DIRTY_MIGRATION) {
-        dirty->split_wanted = runstate_is_running();
-        dirty->rounds = 0;
-        kvmd_stats(dirty->engine, &dirty->round_stats);
-    }
-}
-
-static void kvm_dirty_log_global_stop(MemoryListener *listener)
-{
-    split_stop(kvm_state->dirty);
-}
-
 /*
  * A ring has the pages of all regions, and no page left to re-arm.  The other
  * mechanisms may take each other's place while the guest runs.
  */
 void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml)
 {
-    kml->listener.log_global_start = kvm_dirty_log_global_start;
-    kml->listener.log_global_stop = kvm_dirty_log_global_stop;
     kml->listener.log_global_after_sync = kvm_dirty_log_global_after_sync;
     kml->listener.log_sync_global = kvm_dirty_log_sync_global;
     if (!kvmd_ring_size(s->dirty->engine)) {
@@ -576,6 +557,11 @@ void kvm_dirty_instance_init(KVMState *s)
     s->dirty->split_size = KVMD_SPLIT_DEFAULT;
 }
 
+void kvm_dirty_instance_finalize(Object *obj)
+{
+    g_free(KVM_STATE(obj)->dirty);
+}
+
 void kvm_dirty_class_init(ObjectClass *oc)
 {
     object_class_property_add_str(oc, "dirty-tracking",
@@ -615,7 +601,7 @@ QEMU_BUILD_BUG_ON((int)KVMD__MAX != DIRTY_TRACKING_MECHANISM__MAX);
 
 bool kvm_dirty_ring_enabled(void)
 {
-    return kvm_dirty_ring_size() != 0;
+    return kvm_enabled() && kvm_dirty_ring_size() != 0;
 }
 
 uint32_t kvm_dirty_ring_size(void)
@@ -628,9 +614,19 @@ bool kvm_dirty_tracking_clear_publishes(void)
     return kvmd_clear_publishes(kvm_state->dirty->engine);
 }
 
-void kvm_dirty_tracking_all_dirty(void)
+void kvm_dirty_tracking_begin(void)
 {
-    kvm_state->dirty->all_dirty = kvm_dirty_tracking_clear_publishes();
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+
+    dirty->split_wanted = runstate_is_running();
+    dirty->rounds = 0;
+    kvmd_stats(dirty->engine, &dirty->round_stats);
+    dirty->all_dirty = kvm_dirty_tracking_clear_publishes();
+}
+
+void kvm_dirty_tracking_end(void)
+{
+    split_stop(kvm_state->dirty);
 }
 
 void kvm_dirty_tracking_sync_ahead(void)

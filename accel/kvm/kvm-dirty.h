@@ -19,6 +19,7 @@ extern QemuMutex kml_slots_lock;
 /* The accelerator's properties and their defaults. */
 void kvm_dirty_class_init(ObjectClass *oc);
 void kvm_dirty_instance_init(KVMState *s);
+void kvm_dirty_instance_finalize(Object *obj);
 
 /*
  * kvm_dirty_init: choose and enable a mechanism, once s->vmfd is there.

@@ -33,7 +33,12 @@ bool kvm_dirty_tracking_clear_publishes(void)
     g_assert_not_reached();
 }
 
-void kvm_dirty_tracking_all_dirty(void)
+void kvm_dirty_tracking_begin(void)
+{
+    g_assert_not_reached();
+}
+
+void kvm_dirty_tracking_end(void)
 {
     g_assert_not_reached();
 }

@@ -68,18 +68,31 @@ bool kvm_dirty_tracking_clear_publishes(void);
 bool dirty_tracking_clear_publishes(void);
 
 /*
- * kvm_dirty_tracking_all_dirty: a migration that has all pages yet to send is
- * about to have its first sync, and logging is on; for a guest that runs under
- * KVM.  Where clearing a chunk publishes, the sync then leaves it to that to
+ * kvm_dirty_tracking_begin: a migration that has all pages yet to send is about
+ * to have its first sync, and logging is on, perhaps since before; for a guest
+ * that runs under KVM.  Rounds count from here, and huge pages are split from
+ * the sync on.  Where clearing a chunk publishes, the sync leaves it to that to
  * find what was written, so that it does not go through all memory.  Called
  * with the BQL held, which stays so until the sync.
  */
-void kvm_dirty_tracking_all_dirty(void);
+void kvm_dirty_tracking_begin(void);
 
 /*
- * dirty_tracking_all_dirty: the same for any guest.
+ * dirty_tracking_begin: the same for any guest.
  */
-void dirty_tracking_all_dirty(void);
+void dirty_tracking_begin(void);
+
+/*
+ * kvm_dirty_tracking_end: the migration is over, or there never was one; for a
+ * guest that runs under KVM.  Huge pages are split no more.  Called with the
+ * BQL held.
+ */
+void kvm_dirty_tracking_end(void);
+
+/*
+ * dirty_tracking_end: the same for any guest.
+ */
+void dirty_tracking_end(void);
 
 /*
  * kvm_dirty_tracking_overflowed: for a guest that runs under KVM, whether what

@@ -82,6 +82,24 @@ def test_all_or_none(ours: Qemu, mode: str) -> None:
 
 
 @offered
+def test_logged_already(ours: Qemu) -> None:
+    """It begins with the migration, even if logging does not."""
+    with pair(config(ours, "on", WRITES_ALL)) as (src, dst):
+        src.wait_writing()
+        src.qmp("calc-dirty-rate", calc_time=60, mode="dirty-bitmap")
+        src.wait(lambda: src.qmp("query-dirty-rate")["status"] == "measuring",
+                 60, "no dirty rate is being measured")
+        start(src, dst, HELD)
+        crawl(src)
+        wait_rounds(src, dst, 1, HELD)
+        wait_done(src)
+        assert split(src)["total"] >= src.config.mib * MIB
+        release(src, HELD)
+        finish(src, dst, HELD)
+        assert_identical(src, dst)
+
+
+@offered
 def test_auto(ours: Qemu) -> None:
     """An idle guest keeps its huge pages, one that writes is overtaken."""
     with pair(config(ours, "auto", WRITES_ALL)) as (src, dst):
