@@ -3,32 +3,52 @@
 
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
+#include <linux/moduleparam.h>
 
 #include "dirty_tracking.h"
 #include "mmu/dirty_bits.h"
 #include "mmu/eager_split.h"
 #include "mmu/write_protect.h"
 
+static bool allowed = true;
+module_param_named(dirty_tracking, allowed, bool, 0644);
+MODULE_PARM_DESC(dirty_tracking, "Whether VMs may enable fast dirty tracking");
+
+static bool has_logged_slot(struct kvm *kvm)
+{
+	struct kvm_memory_slot *slot;
+	int i, bkt;
+
+	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
+		kvm_for_each_memslot(slot, bkt, __kvm_memslots(kvm, i))
+			if (kvm_slot_dirty_track_enabled(slot))
+				return true;
+	return false;
+}
+
 /*
  * Tables must have been watched from the first on, hence no vCPU yet.  Logging
  * by the CPU (PML) stays off for such a VM: it would not see what is written
- * through entries that are writable and already dirty.
+ * through entries that are writable and already dirty.  A slot that is logged
+ * may have turned it on.
  */
 static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
 	int r = -EBUSY;
 
-	if (cap->flags || cap->args[0])
+	if (!IS_ENABLED(CONFIG_X86_64) || cap->flags || cap->args[0])
 		return -EINVAL;
 
 	/* Takes locks that kvm->lock must not be held for. */
 	static_branch_enable(&kvm_write_protect_used);
 
 	mutex_lock(&kvm->lock);
-	if (!kvm->created_vcpus) {
+	mutex_lock(&kvm->slots_lock);
+	if (!kvm->created_vcpus && !has_logged_slot(kvm)) {
 		kvm->arch.dirty_tracking.write_protect = true;
 		r = 0;
 	}
+	mutex_unlock(&kvm->slots_lock);
 	mutex_unlock(&kvm->lock);
 	return r;
 }
@@ -44,18 +64,6 @@ static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	WRITE_ONCE(kvm->arch.dirty_tracking.split_chunk, cap->args[1]);
 	mutex_unlock(&kvm->slots_lock);
 	return 0;
-}
-
-static bool has_logged_slot(struct kvm *kvm)
-{
-	struct kvm_memory_slot *slot;
-	int i, bkt;
-
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
-		kvm_for_each_memslot(slot, bkt, __kvm_memslots(kvm, i))
-			if (kvm_slot_dirty_track_enabled(slot))
-				return true;
-	return false;
 }
 
 /* Slots that are logged already have nothing to note in what was opened. */
@@ -82,6 +90,9 @@ static int enable_dirty_bits(struct kvm *kvm, const struct kvm_enable_cap *cap)
 
 int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
 {
+	if (!READ_ONCE(allowed))
+		return 0;
+
 	switch (ext) {
 	case KVM_CAP_WRITE_PROTECT_ALL_MEM:
 		return IS_ENABLED(CONFIG_X86_64);
@@ -97,6 +108,9 @@ int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
 int kvm_arch_dirty_tracking_enable_cap(struct kvm *kvm,
 				       const struct kvm_enable_cap *cap)
 {
+	if (!READ_ONCE(allowed))
+		return -EINVAL;
+
 	switch (cap->cap) {
 	case KVM_CAP_WRITE_PROTECT_ALL_MEM:
 		return enable_write_protect(kvm, cap);

@@ -19,18 +19,21 @@ static bool shadow_path_is_closed(struct kvm_vcpu *vcpu, gpa_t gpa)
 
 /*
  * As fast_pf_get_last_sptep(), for a write in a VM that write-protects by its
- * upper entries: opens the path, or says that there is no leaf if that takes
+ * upper entries: opens the path, or says that nothing is mapped if that takes
  * mmu_lock for write.
  */
 static noinline u64 *fast_pf_open_path(struct kvm_vcpu *vcpu,
 				       struct kvm_page_fault *fault, u64 *spte)
 {
+	bool closed;
+	u64 *sptep;
+
 	if (is_tdp_mmu(vcpu->arch.mmu))
 		return tdp_mmu_open_path(vcpu, fault->gfn, spte);
 
-	*spte = 0;
-	if (shadow_path_is_closed(vcpu, fault->addr))
-		return NULL;
-
-	return fast_pf_get_last_sptep(vcpu, fault->addr, spte);
+	closed = shadow_path_is_closed(vcpu, fault->addr);
+	sptep = fast_pf_get_last_sptep(vcpu, fault->addr, spte);
+	if (closed)
+		*spte = 0;
+	return sptep;
 }

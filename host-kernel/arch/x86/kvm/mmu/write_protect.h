@@ -16,10 +16,10 @@
 #include "mmu_internal.h"
 #include "spte.h"
 
-#ifdef CONFIG_X86_64
-
 /* On once a VM has enabled it: others do not pay for looking at themselves. */
 DECLARE_STATIC_KEY_FALSE(kvm_write_protect_used);
+
+#ifdef CONFIG_X86_64
 
 /* A macro, so that @kvm is not even loaded where the key is off. */
 #define kvm_write_protect_enabled(kvm)				\
@@ -141,6 +141,8 @@ static inline void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level)
 static inline void shadow_mmu_load_root(struct kvm *kvm, struct kvm_mmu_page *sp) {}
 static inline void shadow_mmu_unload_root(struct kvm_mmu_page *sp) {}
 static inline void kvm_mmu_write_protect_all(struct kvm *kvm) {}
+static inline void kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start,
+					       gfn_t end) {}
 
 #endif /* CONFIG_X86_64 */
 

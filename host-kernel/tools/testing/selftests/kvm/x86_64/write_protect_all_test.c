@@ -67,6 +67,13 @@ static void test_opt_in(void)
 	kvm_vm_free(vm);
 
 	/* Too late. */
+	vm = vm_create_barebones();
+	vm_userspace_mem_region_add(vm, VM_MEM_SRC_ANONYMOUS, 0, 0, 1,
+				    KVM_MEM_LOG_DIRTY_PAGES);
+	TEST_ERRNO(__vm_enable_cap_args(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM,
+					0, 0, 0), EBUSY);
+	kvm_vm_free(vm);
+
 	vm = vm_create_with_one_vcpu(&vcpu, guest_toucher);
 	TEST_ERRNO(__vm_enable_cap_args(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM,
 					0, 0, 0), EBUSY);
@@ -82,6 +89,46 @@ static void test_opt_in(void)
 					1, 0, 0), EINVAL);
 	vm_enable_cap(vm, KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT, 0);
 	kvm_vm_free(vm);
+}
+
+static void allow(char value)
+{
+	const char *path = "/sys/module/kvm/parameters/dirty_tracking";
+	int fd = open(path, O_WRONLY);
+
+	TEST_ASSERT(fd >= 0 && write(fd, &value, 1) == 1,
+		    "%s cannot be written: %s", path, strerror(errno));
+	close(fd);
+}
+
+static void test_not_allowed(void)
+{
+	const unsigned int caps[] = {
+		KVM_CAP_WRITE_PROTECT_ALL_MEM,
+		KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
+		KVM_CAP_DIRTY_BITMAP_FD,
+		KVM_CAP_EAGER_PAGE_SPLIT,
+		KVM_CAP_DIRTY_BITS,
+	};
+	struct kvm_vm *vm = vm_create_barebones(), *before;
+	int i;
+
+	before = vm_create_barebones();
+	vm_enable_cap(before, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
+	allow('N');
+	for (i = 0; i < ARRAY_SIZE(caps); i++) {
+		TEST_ASSERT(!kvm_check_cap(caps[i]) && !vm_check_cap(vm, caps[i]),
+			    "capability %u is reported", caps[i]);
+		TEST_ERRNO(__vm_enable_cap_args(vm, caps[i], 0, 0, 0), EINVAL);
+	}
+	TEST_ERRNO(__vm_write_protect_all(vm), ENXIO);
+	vm_write_protect_all(before);
+
+	allow('Y');
+	vm_enable_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
+	vm_write_protect_all(vm);
+	kvm_vm_free(vm);
+	kvm_vm_free(before);
 }
 
 static void test_range_arguments(void)
@@ -1292,6 +1339,7 @@ static void test_write_faults(void)
 
 static const struct named_test tests[] = {
 	{ "opt-in", test_opt_in },
+	{ "not-allowed", test_not_allowed },
 	{ "range-arguments", test_range_arguments },
 	{ "log-flag", test_log_flag },
 	{ "log-fault", test_log_fault },
