@@ -112,6 +112,7 @@ struct run {
 	int nr_vcpus;
 	int seconds;
 	bool nested;
+	bool npt;
 	uint64_t seed;
 	uint64_t npages;
 	const char *aggressors;
@@ -736,7 +737,7 @@ static void create_vm(void)
 
 	hull = align_up(run.other.gpa + OTHER_PAGES * PAGE_SIZE, PG_SIZE_2M) - base;
 	guest_map(run.vm, base, hull);
-	if (run.nested) {
+	if (run.npt) {
 		npt = npt_alloc_root(run.vm);
 		npt_map(run.vm, npt, base, base, hull, PG_LEVEL_2M);
 	}
@@ -882,10 +883,11 @@ static void help(const char *name)
 {
 	int i;
 
-	printf("usage: %s [-h] [-n] [-v vcpus] [-t seconds] [-p pages] [-r seed]\n"
+	printf("usage: %s [-h] [-n | -N] [-v vcpus] [-t seconds] [-p pages] [-r seed]\n"
 	       "       [-m harvest] [-w re-arm] [-P pattern] [-s type] [-x aggressors]\n"
 	       "       [-b order]\n"
 	       " -n: every other vCPU runs a nested guest\n"
+	       " -N: the same, without nested paging\n"
 	       " -b: break the order on purpose; the test should notice\n"
 	       " -x: threads that get in the way, separated by commas\n", name);
 	list("-m", harvests, ARRAY_SIZE(harvests));
@@ -905,7 +907,7 @@ int main(int argc, char *argv[])
 	int opt;
 
 	setbuf(stdout, NULL);
-	while ((opt = getopt(argc, argv, "hnb:m:p:P:r:s:t:v:w:x:")) != -1) {
+	while ((opt = getopt(argc, argv, "hnNb:m:p:P:r:s:t:v:w:x:")) != -1) {
 		switch (opt) {
 		case 'b':
 			run.broken = choose(optarg, brokens, ARRAY_SIZE(brokens));
@@ -915,7 +917,9 @@ int main(int argc, char *argv[])
 					     ARRAY_SIZE(harvests));
 			break;
 		case 'n':
+		case 'N':
 			run.nested = true;
+			run.npt = opt == 'n';
 			break;
 		case 'p':
 			run.npages = strtoul(optarg, NULL, 0);
