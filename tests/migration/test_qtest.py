@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A test of QEMU's own that a new query- command has to be entered in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from .guest import BUILD
+from .vm import Qemu
+
+PROGRAM = BUILD / "qemu/tests/qtest/qmp-cmd-test"
+CASE = "/x86_64/qmp/query-dirty-tracking"
+
+
+def test_query_command(ours: Qemu) -> None:
+    """Without KVM it is an error of the class that QEMU's test expects."""
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is missing; scripts/make-qemu --tests builds it")
+    done = subprocess.run(
+        [PROGRAM, "--tap", "-p", CASE], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "QTEST_QEMU_BINARY": str(ours.path)}, timeout=120,
+        check=False)
+    assert done.returncode == 0, done.stdout
+    assert f"ok 1 {CASE}\n" in done.stdout
