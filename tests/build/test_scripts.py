@@ -515,6 +515,7 @@ class TestDeps:
             "cmp",
             "comm",
             "dirname",
+            "dpkg",
             "dpkg-query",
             "flock",
             "mkdir",
@@ -567,6 +568,25 @@ class TestDeps:
         (Path(path) / "dpkg-query").unlink()
         done = box.run("deps", PATH=path)
         assert "not a Debian system" in one_sentence(done, "deps")
+
+    @pytest.mark.parametrize("words", [[], ["--check"]])
+    def test_not_amd64(self, box: Sandbox, words: list[str]) -> None:
+        path = self.plain_user_path(box)
+        dpkg = Path(path) / "dpkg"
+        dpkg.unlink()
+        dpkg.write_text(
+            '#!/bin/sh\n[ "$*" = --print-architecture ] && echo arm64\n'
+        )
+        dpkg.chmod(0o755)
+        done = box.run(
+            "deps",
+            *words,
+            PATH=path,
+            DPKG_ADMINDIR=self.nothing_installed(box),
+        )
+        sentence = one_sentence(done, "deps")
+        assert "is arm64; only" in sentence and "amd64" in sentence
+        assert not box.build.exists()
 
     def test_unknown_argument(self, box: Sandbox) -> None:
         done = box.run("deps", "--force")
