@@ -203,7 +203,25 @@ class TestGet:
     def test_build_directory_cannot_be_made(self, box: Sandbox) -> None:
         (box.top / "build").touch()
         done = box.run("get-qemu", QEMU_SRC=fake_qemu(box.top / "qemu"))
-        assert "cannot create" in one_sentence(done, "get-qemu")
+        sentence = one_sentence(done, "get-qemu")
+        assert f"cannot create the directory {box.build}" in sentence
+        assert "FDT_BUILD" not in sentence
+
+    @pytest.mark.parametrize("locked_before", [True, False])
+    def test_build_directory_of_another_user(
+        self, box: Sandbox, locked_before: bool
+    ) -> None:
+        lock = box.build / "lock/source"
+        lock.parent.mkdir(parents=True)
+        if locked_before:
+            lock.touch()
+            lock.chmod(0o444)
+        lock.parent.chmod(0o555)
+        source = fake_qemu(box.top / "qemu")
+        done = box.run("get-qemu", wrapper=OBEY_MODES, QEMU_SRC=source)
+        sentence = one_sentence(done, "get-qemu")
+        assert f"{lock} cannot be written; it belongs to " in sentence
+        assert f"or remove {box.build}" in sentence
 
 
 class TestGetFromDebian:
