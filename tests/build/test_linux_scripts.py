@@ -196,6 +196,22 @@ class TestAssemble:
             done, "assemble-linux"
         )
 
+    @pytest.mark.parametrize("made", [".config", "include/config/auto.conf"])
+    def test_tree_that_was_built_in(
+        self, box: LinuxBox, series: Path, made: str
+    ) -> None:
+        box.assemble(series)
+        path = box.tree / made
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("CONFIG_KVM=y\n")
+        write_qemu_series(series)
+        done = box.run("assemble-linux", FDT_LINUX_SERIES=series)
+        sentence = one_sentence(done, "assemble-linux")
+        assert "make mrproper" in sentence and "make O=DIR" in sentence
+        assert path.exists()
+        assert "int ours;" in self.text(box)
+        assert box.leftovers() == []
+
     def test_with_one_patch_more(self, box: LinuxBox, series: Path) -> None:
         box.assemble(series)
         past = 1_000_000_000
