@@ -85,7 +85,7 @@ check_jobs() {
 
 # The version of the Linux tree in $1, as in 6.1.192; nothing if it is none.
 linux_version() {
-    sed -n -E 's/^(VERSION|PATCHLEVEL|SUBLEVEL) = ([0-9]+)$/\2/p' "$1/Makefile" 2>/dev/null |
+    { sed -n -E 's/^(VERSION|PATCHLEVEL|SUBLEVEL) = ([0-9]+)$/\2/p' "$1/Makefile" 2>/dev/null || true; } |
         head -n 3 | paste -s -d .
 }
 

@@ -68,10 +68,11 @@ class TestGet:
         assert "cannot be read" in one_sentence(done, "get-linux")
         assert not box.build.exists()
 
-    def test_not_linux(self, box: LinuxBox) -> None:
+    @pytest.mark.parametrize("name", ["Makefile", "README"])
+    def test_not_linux(self, box: LinuxBox, name: str) -> None:
         source = box.top / "other"
         source.mkdir()
-        (source / "Makefile").write_text("all:\n")
+        (source / name).write_text("all:\n")
         done = box.run("get-linux", LINUX_SRC=source)
         assert "is not a Linux source tree" in one_sentence(done, "get-linux")
         assert not box.build.exists()
