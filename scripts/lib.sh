@@ -46,13 +46,18 @@ check_prefix() {
 
 make_dir() {
     mkdir -p "$1" 2>/dev/null ||
-        die "cannot create the directory $1; make its parent writable or set FDT_BUILD to a place that is"
+        die "cannot create the directory $1; its parent must be a directory that you can write"
 }
 
 # A lock for the rest of the script, so that two builds of one checkout queue.
 lock() {
+    local file=$build/lock/$1 owner
     make_dir "$build/lock"
-    exec {lock_fd}>"$build/lock/$1"
+    if ! { : >>"$file"; } 2>/dev/null; then
+        owner=$(stat -c %U "$file" 2>/dev/null || stat -c %U "$build/lock")
+        die "$file cannot be written; it belongs to $owner: run this as $owner, or remove $build"
+    fi
+    exec {lock_fd}>"$file"
     if ! flock -n "$lock_fd"; then
         say "waiting for another build of this checkout to finish with $1"
         flock "$lock_fd"
@@ -80,7 +85,7 @@ check_jobs() {
 
 # The version of the Linux tree in $1, as in 6.1.192; nothing if it is none.
 linux_version() {
-    sed -n -E 's/^(VERSION|PATCHLEVEL|SUBLEVEL) = ([0-9]+)$/\2/p' "$1/Makefile" 2>/dev/null |
+    { sed -n -E 's/^(VERSION|PATCHLEVEL|SUBLEVEL) = ([0-9]+)$/\2/p' "$1/Makefile" 2>/dev/null || true; } |
         head -n 3 | paste -s -d .
 }
 

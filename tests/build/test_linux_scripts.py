@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from test_scripts import OBEY_MODES, ROOT, Sandbox, hook, one_sentence
+from test_scripts import OBEY_MODES, ROOT, Sandbox, git, hook, one_sentence
+from test_scripts import patches_make_the_assembled_tree
 from test_scripts import write_series as write_qemu_series
 
 
@@ -68,10 +69,11 @@ class TestGet:
         assert "cannot be read" in one_sentence(done, "get-linux")
         assert not box.build.exists()
 
-    def test_not_linux(self, box: LinuxBox) -> None:
+    @pytest.mark.parametrize("name", ["Makefile", "README"])
+    def test_not_linux(self, box: LinuxBox, name: str) -> None:
         source = box.top / "other"
         source.mkdir()
-        (source / "Makefile").write_text("all:\n")
+        (source / name).write_text("all:\n")
         done = box.run("get-linux", LINUX_SRC=source)
         assert "is not a Linux source tree" in one_sentence(done, "get-linux")
         assert not box.build.exists()
@@ -196,6 +198,22 @@ class TestAssemble:
             done, "assemble-linux"
         )
 
+    @pytest.mark.parametrize("made", [".config", "include/config/auto.conf"])
+    def test_tree_that_was_built_in(
+        self, box: LinuxBox, series: Path, made: str
+    ) -> None:
+        box.assemble(series)
+        path = box.tree / made
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("CONFIG_KVM=y\n")
+        write_qemu_series(series)
+        done = box.run("assemble-linux", FDT_LINUX_SERIES=series)
+        sentence = one_sentence(done, "assemble-linux")
+        assert "make mrproper" in sentence and "make O=DIR" in sentence
+        assert path.exists()
+        assert "int ours;" in self.text(box)
+        assert box.leftovers() == []
+
     def test_with_one_patch_more(self, box: LinuxBox, series: Path) -> None:
         box.assemble(series)
         past = 1_000_000_000
@@ -243,6 +261,50 @@ class TestAssemble:
         assert "exists" in one_sentence(done, "assemble-linux")
         done = box.run("assemble-linux", "--with", str(patch))
         assert "two arguments" in one_sentence(done, "assemble-linux")
+
+
+class TestExport:
+    @pytest.fixture(name="series")
+    def fixture_series(self, box: LinuxBox) -> Path:
+        """A series that fits, with the code it replaces, and its tree."""
+        source = fake_linux(box.top / "linux")
+        box.get(source)
+        box.env["LINUX_SRC"] = str(source)
+        text = (
+            "SPDX-License-Identifier: GPL-2.0-only\n"
+            "Subject: KVM: Replace a line\n\nFor the test.\n---\n"
+            "--- a/virt/kvm/fake.c\n+++ b/virt/kvm/fake.c\n"
+            "@@ -9,3 +9,6 @@\n int line_9;\n+#ifdef KVM_DIRTY_REPLACES\n"
+            " int line_10;\n+#endif\n+int ours;\n int line_11;\n"
+        )
+        git(box, "version", cwd=box.top)
+        return write_qemu_series(box.top / "series", replaces=text)
+
+    def test_patches_make_the_assembled_tree(
+        self, box: LinuxBox, series: Path
+    ) -> None:
+        box.assemble(series)
+        assert "int line_10" not in (box.tree / "virt/kvm/fake.c").read_text()
+        out = box.top / "out"
+        done = box.run(
+            "export-series", "linux", str(out), FDT_LINUX_SERIES=series
+        )
+        assert done.returncode == 0, done.stderr
+        patches = sorted(out.iterdir())
+        assert [path.name for path in patches] == [
+            "0001-KVM-x86-Add-fast-dirty-tracking-s-own-files.patch",
+            "0002-KVM-Replace-a-line.patch",
+        ]
+        assert "KVM_DIRTY_REPLACES" not in patches[1].read_text()
+        repository = patches_make_the_assembled_tree(box, patches)
+        message = git(box, "log", "-1", "--format=%B", cwd=repository)
+        assert message.strip() == "KVM: Replace a line\n\nFor the test."
+
+    def test_source_that_is_none(self, box: LinuxBox, series: Path) -> None:
+        out = box.top / "out"
+        done = box.run("export-series", "linux", str(out), LINUX_SRC=series)
+        assert "is not a Linux source tree" in one_sentence(done, "get-linux")
+        assert not out.exists()
 
 
 @pytest.mark.parametrize(

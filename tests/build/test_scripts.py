@@ -203,7 +203,25 @@ class TestGet:
     def test_build_directory_cannot_be_made(self, box: Sandbox) -> None:
         (box.top / "build").touch()
         done = box.run("get-qemu", QEMU_SRC=fake_qemu(box.top / "qemu"))
-        assert "cannot create" in one_sentence(done, "get-qemu")
+        sentence = one_sentence(done, "get-qemu")
+        assert f"cannot create the directory {box.build}" in sentence
+        assert "FDT_BUILD" not in sentence
+
+    @pytest.mark.parametrize("locked_before", [True, False])
+    def test_build_directory_of_another_user(
+        self, box: Sandbox, locked_before: bool
+    ) -> None:
+        lock = box.build / "lock/source"
+        lock.parent.mkdir(parents=True)
+        if locked_before:
+            lock.touch()
+            lock.chmod(0o444)
+        lock.parent.chmod(0o555)
+        source = fake_qemu(box.top / "qemu")
+        done = box.run("get-qemu", wrapper=OBEY_MODES, QEMU_SRC=source)
+        sentence = one_sentence(done, "get-qemu")
+        assert f"{lock} cannot be written; it belongs to " in sentence
+        assert f"or remove {box.build}" in sentence
 
 
 class TestGetFromDebian:
@@ -430,10 +448,63 @@ class TestAssemble:
         assert box.leftovers() == []
 
 
+def git(box: Sandbox, *arguments: str | Path, cwd: Path) -> str:
+    """Run git as somebody."""
+    for who in ("AUTHOR", "COMMITTER"):
+        box.env[f"GIT_{who}_NAME"] = "Test"
+        box.env[f"GIT_{who}_EMAIL"] = "test@localhost"
+    return subprocess.run(
+        ["git", *arguments],
+        cwd=cwd,
+        env=box.env,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+def copies_of_stock(box: Sandbox) -> tuple[Path, Path]:
+    """Two copies of the stock tree, the first of which is a git repository."""
+    repository, package = box.top / "repository", box.top / "package"
+    shutil.copytree(box.stock, repository)
+    shutil.copytree(box.stock, package)
+    git(box, "init", "-q", cwd=repository)
+    git(box, "add", "-A", cwd=repository)
+    git(box, "commit", "-qm", "stock", cwd=repository)
+    return repository, package
+
+
+def patches_make_the_assembled_tree(
+    box: Sandbox, patches: Sequence[Path]
+) -> Path:
+    """Whether git or quilt applies them; returns the git repository."""
+    repository, package = copies_of_stock(box)
+    git(box, "am", "-q", *patches, cwd=repository)
+    directory = package / "debian/patches"
+    directory.mkdir(parents=True)
+    for patch in patches:
+        shutil.copy(patch, directory)
+    names = "".join(f"{patch.name}\n" for patch in patches)
+    (directory / "series").write_text(names)
+    subprocess.run(
+        ["quilt", "--quiltrc=-", "push", "-a", "--fuzz=0"],
+        cwd=package,
+        env={**box.env, "QUILT_PATCHES": "debian/patches"},
+        check=True,
+        capture_output=True,
+    )
+    for tree in (repository, package):
+        ours = ["--exclude=.git", "--exclude=.pc", "--exclude=debian"]
+        subprocess.run(["diff", "-r", *ours, tree, box.tree], check=True)
+    return repository
+
+
 class TestExport:
     @pytest.fixture
     def series(self, box: Sandbox) -> Path:
-        box.get(fake_qemu(box.top / "qemu"))
+        source = fake_qemu(box.top / "qemu")
+        box.get(source)
+        box.env["QEMU_SRC"] = str(source)
         text = (
             "Subject: softmmu: Add a line\n\nFor the test.\n---\n"
             "Not for the reader.\n" + hook()
@@ -441,61 +512,80 @@ class TestExport:
         return write_series(box.top / "series", fits=text)
 
     @staticmethod
-    def git(
-        box: Sandbox, *arguments: str | Path, cwd: Path | None = None
-    ) -> str:
-        for who in ("AUTHOR", "COMMITTER"):
-            box.env[f"GIT_{who}_NAME"] = "Test"
-            box.env[f"GIT_{who}_EMAIL"] = "test@localhost"
-        return subprocess.run(
-            ["git", *arguments],
-            cwd=cwd,
-            env=box.env,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+    def export(
+        box: Sandbox, series: Path
+    ) -> tuple[subprocess.CompletedProcess[str], Path]:
+        git(box, "version", cwd=box.top)
+        out = box.top / "out"
+        return box.run(
+            "export-series", "qemu", str(out), FDT_SERIES=series
+        ), out
 
-    def test_git_am_makes_the_assembled_tree(
+    def test_patches_make_the_assembled_tree(
         self, box: Sandbox, series: Path
     ) -> None:
         box.assemble(series)
-        repository = box.top / "repository"
-        shutil.copytree(box.stock, repository)
-        self.git(box, "init", "-q", cwd=repository)
-        self.git(box, "add", "-A", cwd=repository)
-        self.git(box, "commit", "-qm", "stock", cwd=repository)
-        done = box.run(
-            "export-series", str(box.top / "out"), FDT_SERIES=series
-        )
+        done, out = self.export(box, series)
         assert done.returncode == 0, done.stderr
-        patches = sorted((box.top / "out").iterdir())
+        patches = sorted(out.iterdir())
         assert [path.name for path in patches] == [
             "0001-accel-kvm-Add-fast-dirty-tracking-s-own-files.patch",
             "0002-softmmu-Add-a-line.patch",
         ]
-        self.git(box, "am", "-q", *patches, cwd=repository)
-        message = self.git(
-            box, "log", "-1", "--format=%an%n%B", cwd=repository
-        )
+        repository = patches_make_the_assembled_tree(box, patches)
+        message = git(box, "log", "-1", "--format=%an%n%B", cwd=repository)
         assert message.strip() == "Test\nsoftmmu: Add a line\n\nFor the test."
-        subprocess.run(
-            ["diff", "-r", "--exclude=.git", repository, box.tree], check=True
+
+    def test_paths_have_one_level_more(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        done, out = self.export(box, series)
+        assert done.returncode == 0, done.stderr
+        heads = re.compile(
+            r"(diff --git a/(\S+) b/\2|--- a/\S+|\+\+\+ b/\S+|--- /dev/null)"
         )
+        for patch in out.iterdir():
+            for line in patch.read_text().splitlines():
+                if line.startswith(("diff --git ", "--- ", "+++ ")):
+                    assert heads.fullmatch(line), line
+
+    def test_the_source_that_is_named_is_taken(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        shutil.rmtree(box.stock)
+        done, out = self.export(box, series)
+        assert done.returncode == 0, done.stderr
+        assert len(list(out.iterdir())) == 2
+
+    def test_source_that_is_none(self, box: Sandbox, series: Path) -> None:
+        box.env["QEMU_SRC"] = str(series)
+        done, out = self.export(box, series)
+        assert "is not a QEMU source tree" in one_sentence(done, "get-qemu")
+        assert not out.exists()
 
     def test_directory_exists(self, box: Sandbox) -> None:
-        done = box.run("export-series", str(box.top))
+        done = box.run("export-series", "qemu", str(box.top))
         assert "exists" in one_sentence(done, "export-series")
+        assert not box.build.exists()
 
-    def test_no_directory(self, box: Sandbox) -> None:
-        done = box.run("export-series")
-        assert "one argument is needed" in one_sentence(done, "export-series")
+    @pytest.mark.parametrize("words", [[], ["qemu"], ["qemu", "a", "b"]])
+    def test_number_of_arguments(
+        self, box: Sandbox, words: list[str]
+    ) -> None:
+        done = box.run("export-series", *words)
+        assert "two are needed" in one_sentence(done, "export-series")
+        assert not box.build.exists()
+
+    def test_unknown_tree(self, box: Sandbox) -> None:
+        done = box.run("export-series", "kvm", str(box.top / "out"))
+        assert "'kvm'; allowed are qemu and linux" in one_sentence(
+            done, "export-series"
+        )
+        assert not box.build.exists()
 
     def test_hook_that_does_not_fit(self, box: Sandbox, series: Path) -> None:
-        self.git(box, "version")
         write_series(series, other=hook(old="int moved_away;"))
-        out = box.top / "out"
-        done = box.run("export-series", str(out), FDT_SERIES=series)
+        done, out = self.export(box, series)
         assert "other.patch does not fit" in one_sentence(
             done, "export-series"
         )
@@ -515,6 +605,7 @@ class TestDeps:
             "cmp",
             "comm",
             "dirname",
+            "dpkg",
             "dpkg-query",
             "flock",
             "mkdir",
@@ -567,6 +658,25 @@ class TestDeps:
         (Path(path) / "dpkg-query").unlink()
         done = box.run("deps", PATH=path)
         assert "not a Debian system" in one_sentence(done, "deps")
+
+    @pytest.mark.parametrize("words", [[], ["--check"]])
+    def test_not_amd64(self, box: Sandbox, words: list[str]) -> None:
+        path = self.plain_user_path(box)
+        dpkg = Path(path) / "dpkg"
+        dpkg.unlink()
+        dpkg.write_text(
+            '#!/bin/sh\n[ "$*" = --print-architecture ] && echo arm64\n'
+        )
+        dpkg.chmod(0o755)
+        done = box.run(
+            "deps",
+            *words,
+            PATH=path,
+            DPKG_ADMINDIR=self.nothing_installed(box),
+        )
+        sentence = one_sentence(done, "deps")
+        assert "is arm64; only" in sentence and "amd64" in sentence
+        assert not box.build.exists()
 
     def test_unknown_argument(self, box: Sandbox) -> None:
         done = box.run("deps", "--force")
