@@ -16,8 +16,7 @@ from .cases import (HELD, assert_identical, assert_identical_in,
 from .compare import HIGH_START
 from .conftest import installed
 from .guest import MIB, PAGE, RANDOM, SEQUENTIAL, Writer
-from .migrate import (
-    MigrationError, Options, finish, info, migrate, start, wait, wait_rounds)
+from .migrate import Options, finish, migrate, start, wait, wait_rounds
 from .qmp import QMPError
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
@@ -171,16 +170,12 @@ def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
             pytest.skip(str(error))
         src.qmp("migrate-set-parameters", max_bandwidth=16 << 30)
         src.qmp("migrate", uri=f"exec:cat > {image}")
-        try:
-            wait(src, None, 60.0, "complete",
-                 lambda state: state.get("status") == "completed")
-        except MigrationError as error:
-            pytest.skip(str(error))
+        wait(src, None, 60.0, "complete",
+             lambda state: state.get("status") == "completed")
     with VM("dst", config, incoming=True) as dst:
         dst.qmp("migrate-incoming", uri=f"exec:cat {image}")
         wait(dst, dst, 60.0, "arrive",
              lambda state: state.get("status") == "completed")
-        assert info(dst)["status"] == "completed"
         assert_one_moment(dst)
 
 
