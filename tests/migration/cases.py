@@ -66,7 +66,7 @@ def assert_identical(src: VM, dst: VM) -> None:
 
 
 def assert_identical_in(src: VM, dst: VM, address: int, size: int) -> None:
-    """Fail unless one range of memory is the same, which may be of a device."""
+    """Fail unless one range of memory is the same; a device may have it."""
     assert_none_differ(differing_in(src, dst, address, size))
 
 
