@@ -74,6 +74,7 @@ def colours(pixels: bytes) -> bytes:
 def assert_screen_follows(vm: VM, screen: Screen) -> None:
     """Fail unless the client comes to see what the stopped guest painted."""
     painted = colours(vm.read_memory(frame_buffer(vm), SIZE))
+    assert any(painted), "the guest has painted nothing"
     deadline = time.monotonic() + SETTLE
     while True:
         shown = colours(screen.pixels())
