@@ -138,6 +138,15 @@ def test_unplugged_memory_is_not_sent(ours: Qemu,
         assert ram["duplicate"] + ram["normal"] < UNPLUGGED_GIB << 18
 
 
+def resident(vm: VM) -> int:
+    """Return how many KiB of guest memory the host has pages for."""
+    maps = Path(f"/proc/{vm.pid}/smaps").read_text()
+    size = vm.config.mib * MIB // KIB
+    found = re.findall(rf"^Size: +{size} kB\n(?:.*\n)*?Rss: +(\d+) kB$",
+                       maps, re.MULTILINE)
+    return sum(map(int, found))
+
+
 @each_mechanism
 def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
     """The source gives up what was sent, and only that."""
@@ -149,7 +158,9 @@ def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
         src.wait_writing(passes=2)
         start(src, dst, options)
         wait_rounds(src, dst, 3, options)
+        before = resident(src)
         finish(src, dst, options)
+        assert resident(src) < before
         assert_one_moment(dst)
 
 
