@@ -8,23 +8,38 @@ With -m soak, all that there are of the mechanisms that take a patched kernel.
 from __future__ import annotations
 
 import re
+import subprocess
+import traceback
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Any, Callable
+from unittest.mock import Mock
 
 import pytest
 
-from .lab import BUILD, COMPLAINED, ROOT, Ended, lab
+from tests.migration.compare import assert_none_differ
+from tests.migration.migrate import wait
+from tests.migration.qmp import Monitor
+from tests.migration.vm import VM
+
+from .lab import BUILD, COMPLAINED, LAB_FAILED, ROOT, TIMED_OUT, Ended, lab
 
 TESTS = "tests/migration"
 MMUS = {"tdp": "kvm.tdp_mmu=1", "shadow": "kvm.tdp_mmu=0"}
 OPTIONS = ["--cpus", "2", "--memory", "3G"]
+# With one -v, the summary has only what of a message fits the screen.
 PYTEST = [
-    BUILD / "venv/bin/python", "-B", "-m", "pytest", "-v", "--tb=short",
+    BUILD / "venv/bin/python", "-B", "-m", "pytest", "-vv", "--tb=short",
     "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
 ]
 SECONDS = 90  # for one of them, on a busy machine
 SOAK_SECONDS = 7200
-DIFFER = re.compile(r"pages? differ|is stale|are stale")
+
+# How all waits of tests/migration end that were in vain: the exception, maybe
+# the VM, and what was waited for.  What QEMU says comes after one more colon.
+LATE = re.compile(r"[\w.]+: (\w+: )?[^:]* within \d+ s\b")
 
 # What runs in one boot of a soak.  Rings of other sizes, and log, need no
 # patched kernel.
@@ -84,7 +99,7 @@ class Boot:
 
 
 def outcomes(output: str) -> dict[str, str]:
-    """What pytest -v says of each test."""
+    """What pytest says of each test."""
     pattern = rf"^{TESTS}/(\S.*?) (PASSED|FAILED|ERROR|SKIPPED)\b"
     return {
         match[1]: match[2]
@@ -106,9 +121,26 @@ def boot(mmu: str, *arguments: str, seconds: int) -> Boot:
     return Boot(ended, outcomes(ended.stdout))
 
 
-def is_wrong(ended: Ended) -> bool:
-    """Whether a page differed, or the kernel complained."""
-    return ended.status == COMPLAINED or bool(DIFFER.search(ended.stdout))
+def reasons(output: str, name: str) -> list[str]:
+    """Why a test failed, by the summary at pytest's end."""
+    test = re.escape(f"{TESTS}/{name}")
+    return re.findall(rf"^(?:FAILED|ERROR) {test} - (.*)$", output,
+                      re.MULTILINE)
+
+
+def took_too_long(ended: Ended, name: str) -> bool:
+    """Whether a test had too little time, and nothing else against it."""
+    if ended.status == TIMED_OUT:
+        return name not in outcomes(ended.stdout)
+    found = reasons(ended.stdout, name)
+    return (ended.status != COMPLAINED and bool(found)
+            and all(map(LATE.match, found)))
+
+
+def passed(done: Boot, name: str) -> bool:
+    """Whether a test passed, with nothing for the kernel to complain of."""
+    return (done.ended.status != COMPLAINED
+            and done.outcomes.get(name) == "PASSED")
 
 
 @pytest.mark.parametrize(
@@ -119,8 +151,7 @@ def test_migration(mmu: str, name: str) -> None:
     """On a patched kernel it passes; there nothing is skipped.
 
     On a busy machine a migration may take too long: then it is run once more,
-    in a boot of its own.  A page that differs is never excused, nor what the
-    kernel complains of.
+    in a boot of its own.  Nothing else is excused.
     """
     names = CHECKED[mmu]
     done = boot(
@@ -128,12 +159,10 @@ def test_migration(mmu: str, name: str) -> None:
         *(f"{TESTS}/{each}" for each in names),
         seconds=SECONDS * len(names),
     )
-    if done.outcomes.get(name) != "PASSED" and not is_wrong(done.ended):
+    if not passed(done, name) and took_too_long(done.ended, name):
         print(f"{done.ended.stdout}{done.ended.stderr}\n{name}: once more")
         done = boot(mmu, f"{TESTS}/{name}", seconds=2 * SECONDS)
-    assert done.outcomes.get(name) == "PASSED", (
-        done.ended.stdout + done.ended.stderr
-    )
+    assert passed(done, name), done.ended.stdout + done.ended.stderr
 
 
 @pytest.mark.soak
@@ -146,3 +175,97 @@ def test_all_migrations(chosen: str, mmu: str) -> None:
     assert done.ended.status == 0 and done.outcomes, (
         done.ended.stdout + done.ended.stderr
     )
+
+
+NAME = "test_a.py::test_it[ring 4096-1]"
+TIMELY = "not ready within 3 s."  # what QEMU itself might say
+
+
+def vm(**state: str) -> Mock:
+    """A VM whose migration is in this state, and whose QEMU has crashed."""
+    fake = Mock(spec=VM, _process=Mock(**{"poll.return_value": -6}))
+    fake.name = "src"
+    fake.qmp.return_value = {"status": "active", "error-desc": TIMELY, **state}
+    fake.errors.return_value = TIMELY
+    return fake
+
+
+def told(fail: Callable[[], Any]) -> str:
+    """What pytest tells of a failure."""
+    with pytest.raises(BaseException) as raised:
+        fail()
+    return traceback.format_exception_only(raised.value)[-1].strip()
+
+
+def run(*why: str, status: int = 1, name: str = NAME) -> Ended:
+    """The end of a run in which one test failed."""
+    lines = [f"{TESTS}/{name} FAILED   [ 50%]", f"E   {why}",
+             *(f"FAILED {TESTS}/{name} - {each}" for each in why),
+             "assert 3 < 2"]
+    return Ended(status, "\n".join(lines), "")
+
+
+def never(*_: object) -> bool:
+    """What is waited for in vain."""
+    return False
+
+
+VAIN: dict[str, Callable[[], Any]] = {
+    "vm": lambda: VM.wait(vm(), never, 0.0, "the guest did not get going"),
+    "migration": lambda: wait(vm(), None, 0.0, "complete", never),
+    "qmp": lambda: Monitor("src", Path()).finish(Future(), "stop", 0.0),
+    "test": lambda: pytest.fail("the limit was not obeyed within 90 s: [1.0]"),
+}
+WRONG: dict[str, Callable[[], Any]] = {
+    "pages": lambda: assert_none_differ([77]),
+    "screen": lambda: pytest.fail("8 pages are stale after 30 s"),
+    "crash": lambda: VM.check(vm()),
+    "failed": lambda: wait(vm(status="failed"), None, 0.0, "complete", never),
+    "early": lambda: wait(vm(status="completed"), None, 0.0, "hold", never),
+    "assertion": lambda: pytest.fail("assert 1 == 2"),
+}
+
+
+@pytest.mark.parametrize("fail", VAIN.values(), ids=VAIN)
+def test_took_too_long(fail: Callable[[], Any]) -> None:
+    """Each way to wait is known, whoever else has failed."""
+    assert took_too_long(run(told(fail)), NAME)
+    assert not took_too_long(run(told(fail), name=f"{NAME}x"), NAME)
+    assert not took_too_long(run(told(fail), status=COMPLAINED), NAME)
+    assert not took_too_long(run(told(fail), "assert 1 == 2"), NAME)
+
+
+@pytest.mark.parametrize("fail", WRONG.values(), ids=WRONG)
+def test_is_wrong(fail: Callable[[], Any]) -> None:
+    """It was not the time, even if QEMU itself speaks of time."""
+    assert not took_too_long(run(told(fail)), NAME)
+
+
+def test_summary(tmp_path: Path) -> None:
+    """pytest tells why, on however narrow a screen."""
+    file = tmp_path / TESTS / "test_a.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"def test_it(): 1 / 0\n"
+                    f"def test_that(): raise Exception({200 * 'x'!r})\n")
+    done = subprocess.run([*PYTEST, "--rootdir", tmp_path, file],
+                          cwd=tmp_path, env={"COLUMNS": "80"},
+                          capture_output=True, text=True, check=False)
+    assert reasons(done.stdout, "test_a.py::test_it") == [
+        "ZeroDivisionError: division by zero"]
+    assert reasons(done.stdout, "test_a.py::test_that") == [
+        f"Exception: {200 * 'x'}"]
+    assert set(outcomes(done.stdout).values()) == {"FAILED"}
+
+
+def test_time_limit() -> None:
+    """What the end of the boot kept from running is not to blame."""
+    assert took_too_long(Ended(TIMED_OUT, "", ""), NAME)
+    assert not took_too_long(run(status=TIMED_OUT), NAME)
+    assert not took_too_long(Ended(LAB_FAILED, "", ""), NAME)
+
+
+def test_complaint() -> None:
+    """A test in which the kernel complained has not passed."""
+    assert passed(Boot(Ended(0, "", ""), {NAME: "PASSED"}), NAME)
+    assert not passed(Boot(Ended(COMPLAINED, "", ""), {NAME: "PASSED"}), NAME)
+    assert not passed(Boot(Ended(0, "", ""), {NAME: "SKIPPED"}), NAME)

@@ -8,7 +8,7 @@ from typing import Callable, Optional, Sequence
 
 import pytest
 
-from .compare import assert_none_differ, differing_pages
+from .compare import assert_none_differ, differing_in, differing_pages
 from .guest import MIB, PATTERNS, Writer
 from .migrate import ANY_DOWNTIME, Options, Result, migrate
 from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Mechanism
@@ -63,6 +63,11 @@ def matrix(feature: str, cpus: Sequence[int] = CPUS,
 def assert_identical(src: VM, dst: VM) -> None:
     """Fail unless the memory of both VMs is the same."""
     assert_none_differ(differing_pages(src, dst))
+
+
+def assert_identical_in(src: VM, dst: VM, address: int, size: int) -> None:
+    """Fail unless one range of memory is the same; a device may have it."""
+    assert_none_differ(differing_in(src, dst, address, size))
 
 
 def migrate_identical(src: VM, dst: VM, options: Options = HELD,

@@ -54,7 +54,8 @@ def _differing(left: Path, right: Path) -> list[int]:
         return differing_in_maps(left_map, right_map)
 
 
-def differing_in_maps(left: mmap.mmap, right: mmap.mmap) -> list[int]:
+def differing_in_maps(left: mmap.mmap | bytes,
+                      right: mmap.mmap | bytes) -> list[int]:
     """Return the numbers of the pages that are not the same in both."""
     if len(left) != len(right):
         raise VMError("The memories differ in size.")
@@ -71,7 +72,7 @@ def differing_in_maps(left: mmap.mmap, right: mmap.mmap) -> list[int]:
 
 
 def assert_none_differ(pages: list[int]) -> None:
-    """Fail if there are PAGES, which differ after a migration."""
+    """Fail if there are PAGES, which ought not to differ."""
     assert not pages, (
-        f"{len(pages)} pages differ after the migration, the first of them "
+        f"{len(pages)} pages differ, the first of them "
         f"{', '.join(f'{page:#x}' for page in pages[:8])}")

@@ -9,9 +9,13 @@ from .cases import BY_FAULTS, COLLECTED, HELD, migrate_identical
 from .guest import Writer
 from .migrate import cancel, crawl, start, wait_rounds
 from .qmp import QMPError
-from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Config, Qemu, pair
+from .test_dirty_rate import LIMIT_MB, measure
+from .vm import (
+    DIRTY_BITS, LOG, SHARED, VM, WRPROT, Config, Mechanism, Qemu, pair)
 
 TWO_CPUS = Writer(cpus=2)
+WATCH_TIMEOUT = 60.0
+MEASURE_SECONDS = 60  # longer than the test takes
 
 
 def mechanism(vm: VM) -> str:
@@ -76,6 +80,37 @@ def between_two_migrations(config: Config, names: list[str]) -> None:
                 cancel(src)
         with VM("dst", config, incoming=True) as dst:
             migrate_identical(src, dst)
+
+
+def wait_watched(vm: VM) -> None:
+    """Wait until memory is watched, which a thread of QEMU's begins."""
+    vm.wait(lambda: bool(vm.qmp("query-dirty-tracking")["logged-slots"]),
+            WATCH_TIMEOUT, "memory was not watched")
+
+
+def test_while_measured(ours: Qemu) -> None:
+    """Who measures the dirty page rate is not disturbed; afterwards it goes."""
+    with VM("guest", Config(ours, "kvm", writer=TWO_CPUS)) as vm:
+        vm.wait_writing()
+        measure(vm, "dirty-bitmap")
+        vm.qmp("set-dirty-tracking", mechanism="log")
+        vm.qmp("calc-dirty-rate", calc_time=MEASURE_SECONDS,
+               mode="dirty-bitmap")
+        wait_watched(vm)
+        assert "is measured" in refused(vm, "auto")
+        assert "is measured" in refused(vm, "log")
+
+
+def test_while_limited(ours: Qemu) -> None:
+    """A limit comes first, and then that rings stay: only they can have one."""
+    config = Config(ours, ours.accel(Mechanism(4096)), writer=TWO_CPUS)
+    with VM("guest", config) as vm:
+        vm.wait_writing()
+        vm.qmp("set-vcpu-dirty-limit", dirty_rate=LIMIT_MB)
+        wait_watched(vm)
+        assert "limited" in refused(vm, "log")
+        vm.qmp("cancel-vcpu-dirty-limit")
+        assert "dirty rings" in refused(vm, "log")
 
 
 def test_rings_stay(ours: Qemu) -> None:
