@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +18,7 @@ from . import report
 from .blocks import Block, Chapter, Plot, Table, Text, cell, number, ratio
 from .chapters import CHAPTERS
 from .results import Results, Stat
-from .step import Figure, Lab, Step, StepError, parse
+from .step import ROOT, Figure, Lab, Step, StepError, parse
 from .versions import PROGRAMS, programs
 
 VERSIONS = {"our QEMU": "1"}
@@ -113,6 +114,16 @@ def test_measuring_programs(tmp_path: Path) -> None:
         seen.append(programs(tmp_path))
     assert len(set(seen[:3])) == 3
     assert seen[2:] == [seen[2]] * 3
+
+
+def test_all_that_is_compiled_is_measuring() -> None:
+    """What meson compiles into the programs is in the digest, too."""
+    build = (ROOT / "tests/bench/meson.build").read_text(encoding="utf-8")
+    compiled = re.findall(r"'([^']+\.c)'", build)
+    places = {str((ROOT / "tests/bench" / name).resolve().parent
+                  .relative_to(ROOT)) for name in compiled}
+    assert len(places) > 1
+    assert places <= set(PROGRAMS)
 
 
 def test_shared_step(tmp_path: Path) -> None:

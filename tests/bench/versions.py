@@ -23,8 +23,9 @@ BINARIES = {
     "patched kernel with static keys": BUILD / "linux/patched-keys/bzImage",
     "stock kernel with static keys": BUILD / "linux/stock-keys/bzImage",
 }
-PROGRAMS = ("tests/bench", "tests/guests", "tests/migration",
-            "host-kernel/tools")
+# What migrate-perf and engine-loops are made of is in tests/kvm and tests/unit.
+PROGRAMS = ("tests/bench", "tests/guests", "tests/kvm", "tests/migration",
+            "tests/unit", "host-kernel/tools")
 SOURCES = (".S", ".c", ".h", ".py", ".sh")
 ONLY_SHOW = ("chapter_", "report", "test_")  # a name begins so
 DIGITS = 12  # of a digest

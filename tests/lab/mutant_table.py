@@ -15,6 +15,8 @@ SPLIT = "x86_64/eager_page_split_test"
 
 SHADOW = "kvm.tdp_mmu=0"
 
+LOST = r"page \d+ is lost"
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -26,9 +28,13 @@ class Mutant:
     test: tuple[str, ...]
     kernel_arguments: tuple[str, ...] = ()
     soak: bool = False  # one of its kind is in every make check
+    says: str = LOST  # what the test says of this, and of nothing else
 
-    def __str__(self) -> str:
-        return "-".join((self.name, *self.kernel_arguments))
+    @property
+    def title(self) -> str:
+        """Which it is; of the pauses, in which test."""
+        words = self.test if self.name == "pause" else ()
+        return "-".join((self.name, *words, *self.kernel_arguments))
 
 
 MUTANTS = (
@@ -89,6 +95,7 @@ MUTANTS = (
         "a huge shadow page of an old generation is split as it is",
         (SPLIT, "logged"),
         (SHADOW, "hugepages=16"),
+        says=r"ASSERT_EQ\(count_bits\(bitmap, NR_PAGES\), NR_PAGES",
     ),
     Mutant(
         "note-after-log",
@@ -111,16 +118,25 @@ MUTANTS = (
         (RACE, *"-m shared -w range -P dense -v 6 -t 20".split()),
     ),
     Mutant(
+        "range-trusts-parent",
+        "I5",
+        "a range leaves closed entries alone, which may be about to open",
+        (RACE, *"-m shared -w range -P dense -v 6 -t 20".split()),
+        soak=True,
+    ),
+    Mutant(
         "leaf-only",
         "I6",
         "the fast path looks at the leaf only: the fault never ends",
         (RACE,),
+        says=r"vCPU \d+ is stuck",
     ),
     Mutant(
         "trusting",
         "I9",
         "bits beyond the slot's end are taken for pages",
         (BITMAP,),
+        says="reached into the next slot",
     ),
     Mutant(
         "summary-first",
@@ -141,6 +157,7 @@ MUTANTS = (
         "write-protect all",
         "the address space of SMM is left out",
         (MODEL,),
+        says=r"page \d+ of slot 0x\w+ is lost",
     ),
     Mutant(
         "no-protect-on-log",
@@ -155,6 +172,7 @@ MUTANTS = (
         "what could not be copied is forgotten",
         (MODEL,),
         soak=True,
+        says="a harvest that failed lost a page",
     ),
     Mutant(
         "bits-no-flush",
@@ -196,18 +214,25 @@ MUTANTS = (
     ),
 )
 
-# The pauses alone, which give a mutant its chance: nothing may be lost.
-CONTROLS = (
-    Mutant("pause", "nothing", "only the pauses", (RACE,)),
-    Mutant("pause", "nothing", "only the pauses", (RACE,), (SHADOW,)),
-    Mutant("pause", "nothing", "only the pauses", (RACE, "-m", "bits")),
-    Mutant(
-        "pause",
-        "nothing",
-        "only the pauses",
-        (RACE, "-m", "get", "-w", "none"),
-        soak=True,
-    ),
-    Mutant("pause", "nothing", "only the pauses", (BITMAP,), soak=True),
-    Mutant("pause", "nothing", "only the pauses", (MODEL,), soak=True),
+Run = tuple[tuple[str, ...], tuple[str, ...]]  # a test, and for the kernel
+
+# Those of the controls that are in every make check.
+COMMON: tuple[Run, ...] = (
+    ((RACE,), ()),
+    ((RACE,), (SHADOW,)),
+    ((RACE, "-m", "bits"), ()),
 )
+
+
+def controls() -> tuple[Mutant, ...]:
+    """The pauses alone, which give a mutant its chance, in each test."""
+    runs = dict.fromkeys((one.test, one.kernel_arguments) for one in MUTANTS)
+    return tuple(
+        Mutant(
+            "pause", "nothing", "only the pauses", *run, soak=run not in COMMON
+        )
+        for run in runs
+    )
+
+
+CONTROLS = controls()

@@ -80,10 +80,9 @@ class TestCommand:
         assert lab(*command).status == status
 
     def test_what_it_leaves_running_ends_with_it(self) -> None:
-        begun = time.monotonic()
+        # To wait for it would end with TIMED_OUT.
         ended = lab("sh", "-c", "setsid sleep 1000 & echo begun")
         assert (ended.status, ended.stdout) == (0, "begun\n")
-        assert time.monotonic() - begun < 60
 
     def test_output_comes_as_it_is_written(self) -> None:
         with running("sh", "-c", "echo begun; sleep 1000") as process:

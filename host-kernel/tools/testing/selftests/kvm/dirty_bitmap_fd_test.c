@@ -87,6 +87,16 @@ static uint64_t bits_of_map(const void *map, uint64_t size)
 	return count_bits(map, size * 8);
 }
 
+/* KVM can read what it is asked, but not answer. */
+static void refuse_answer(struct kvm_vm *vm, uint32_t slot)
+{
+	struct kvm_dirty_bitmap_fd desc = { .slot = slot };
+	struct kvm_dirty_bitmap_fd *page = read_only_copy(&desc, sizeof(desc));
+
+	TEST_ERRNO(__vm_ioctl(vm, KVM_GET_DIRTY_BITMAP_FD, page), EFAULT);
+	munmap(page, PAGE_SIZE);
+}
+
 static void test_opt_in(void)
 {
 	struct kvm_dirty_bitmap_fd desc;
@@ -143,6 +153,8 @@ static void test_opt_in(void)
 		TEST_ERRNO(__vm_get_dirty_bitmap_fd(vm, NEXT_SLOT, 0, &desc),
 			   EMFILE);
 	TEST_ASSERT(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit failed");
+	for (i = 0; i < 3; i++)
+		refuse_answer(vm, NEXT_SLOT);
 
 	test_mem_set(vm, &mem, 0);
 	test_mem_set(vm, &mem, LOG);
@@ -679,6 +691,8 @@ static void test_leaks(void)
 	before = vmalloc_used();
 	for (i = 0; i < 200; i++) {
 		test_mem_set(vm, &mem, LOG);
+		/* A reference that is not dropped would keep it for ever. */
+		refuse_answer(vm, TEST_SLOT);
 		if (i % 4)
 			shared_bitmap_map(vm, TEST_SLOT, npages, &shared);
 		if (i % 4 == 2)

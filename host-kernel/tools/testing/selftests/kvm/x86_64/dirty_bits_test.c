@@ -247,7 +247,7 @@ static void test_harvest(void)
 static void test_opened(void)
 {
 	const uint64_t n = 8;
-	uint64_t opened, tables;
+	uint64_t opened, tables, pages;
 	struct rig rig;
 
 	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, n * PAGES_2M, 0))
@@ -257,9 +257,12 @@ static void test_opened(void)
 	expect_pages(collect(&rig), n * PAGES_2M, "all");
 
 	opened = vm_get_stat(rig.vm, "write_protect_opened");
+	pages = vm_get_stat(rig.vm, "dirty_bits_pages");
 	write_pages(&rig, 0, n * PAGES_2M, 1);
 	expect_pages(collect(&rig), n * PAGES_2M, "all again");
 	ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened);
+	pages += n * PAGES_2M;
+	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
 
 	/* The first finds them quiet, the second closed: then no more. */
 	expect_pages(collect(&rig), 0, "quiet");
@@ -267,11 +270,13 @@ static void test_opened(void)
 	tables = vm_get_stat(rig.vm, "dirty_bits_tables");
 	expect_pages(collect(&rig), 0, "forgotten");
 	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables);
+	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
 
 	write_pages(&rig, 0, 2 * PAGES_2M, 1);
 	ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened + 2);
 	expect_pages(collect(&rig), 2 * PAGES_2M, "two of them");
 	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables + 2);
+	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages + 2 * PAGES_2M);
 	rig_free(&rig);
 }
 

@@ -152,6 +152,8 @@ static void test_arguments(void)
 			TEST_ERRNO(SPLIT(0, PAGE_SIZE, 1ULL << 63), EINVAL);
 			TEST_ERRNO(SPLIT(1, PAGE_SIZE, 0), EINVAL);
 			TEST_ERRNO(SPLIT(0, PAGE_SIZE - 1, 0), EINVAL);
+			TEST_ERRNO(SPLIT(0, 0, 0), EINVAL);
+			TEST_ERRNO(SPLIT(TEST_GPA, 0, 0), EINVAL);
 			TEST_ERRNO(SPLIT(-PAGE_SIZE, 2 * PAGE_SIZE, 0), EINVAL);
 			TEST_ERRNO(SPLIT(2 * PAGE_SIZE, -PAGE_SIZE, 0), EINVAL);
 			TEST_ERRNO(__vm_ioctl(vm, KVM_SPLIT_HUGE_PAGES,
@@ -166,6 +168,27 @@ static void test_arguments(void)
 		}
 		kvm_vm_free(vm);
 	}
+}
+
+/* KVM cannot say how far it got: so it is asked again, and says it then. */
+static void test_answer(void)
+{
+	struct kvm_split_huge_pages args = {
+		.gpa = TEST_GPA, .size = NR_PAGES * PAGE_SIZE,
+	};
+	struct rig rig;
+	void *page;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, NR_PAGES, 0))
+		return;
+	page = read_only_copy(&args, sizeof(args));
+	TEST_ERRNO(__vm_split_huge_pages(rig.vm, page), EFAULT);
+	TEST_ASSERT(!memcmp(page, &args, sizeof(args)), "it was written to");
+	munmap(page, PAGE_SIZE);
+	while (args.size)
+		split(rig.vm, &args);
+	expect_split(&rig, NR_HUGE, "after EFAULT");
+	rig_free(&rig);
 }
 
 /* What happens when logging starts. */
@@ -503,6 +526,7 @@ static void test_no_memory(void)
 
 static const struct named_test tests[] = {
 	{ "arguments", test_arguments },
+	{ "answer", test_answer },
 	{ "log-start", test_log_starts },
 	{ "clear", test_clear },
 	{ "range", test_range },

@@ -80,6 +80,19 @@ do {									\
 		    (err), strerror(err));				\
 } while (0)
 
+/* A copy of what an ioctl takes, to where it cannot write its answer. */
+static inline void *read_only_copy(const void *data, size_t size)
+{
+	void *page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	TEST_ASSERT(page != MAP_FAILED, "mmap failed: %s", strerror(errno));
+	memcpy(page, data, size);
+	TEST_ASSERT(!mprotect(page, PAGE_SIZE, PROT_READ), "mprotect failed: %s",
+		    strerror(errno));
+	return page;
+}
+
 static inline int __vm_enable_cap_args(struct kvm_vm *vm, uint32_t cap,
 				       uint32_t flags, uint64_t arg0,
 				       uint64_t arg1)

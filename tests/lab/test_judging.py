@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What test_selftests.py makes of a program's end; nothing is booted."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import test_selftests
+from .lab import COMPLAINED, Ended
+from .selftest_table import OURS, UPSTREAM, Selftest
+from .test_selftests import Boot, Case, Result, judge
+
+OUR = next(test for test in OURS if "eager_page_split" in test.command)
+SLOW = next(test for test in UPSTREAM if "memslot_perf" in test.command)
+KILLED = 124
+GAVE_UP = (254, "sem_timedwait() failed: -1")
+
+
+class Boots:
+    """Stands in for boot(): results by kernel, in the order of the boots."""
+
+    def __init__(self, *ended: tuple[str, int, str], status: int = 0) -> None:
+        self.left = list(ended)
+        self.status = status  # the lab's, of all boots but the first
+        self.booted = 0
+
+    def __call__(
+        self, kernel: str, _mmu: str, programs: tuple[Selftest, ...]
+    ) -> Boot:
+        wanted, status, output = self.left.pop(0)
+        assert kernel == wanted
+        self.booted += 1
+        lab = Ended(self.status if self.booted > 1 else 0, "", "WARNING: CPU")
+        return Boot(lab, {programs[0].name: Result(status, 1.0, output)})
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch,
+    test: Selftest,
+    boots: Boots,
+    kernel: str = "patched",
+) -> None:
+    """Judge test, which has to make use of all boots."""
+    monkeypatch.setattr(test_selftests, "boot", boots)
+    try:
+        judge(Case(kernel, "tdp", test), (test,))
+    finally:
+        assert not boots.left
+
+
+def test_part_that_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = "no-memory\n  no fault injection, skipping test\n"
+    judged(monkeypatch, OUR, Boots(("patched", 0, output)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "part"),
+    [
+        ("debug", "no fault injection"),
+        ("patched", "1 GiB is not mapped as one page"),
+        ("patched", "no statistics"),
+    ],
+)
+def test_part_that_has_to_run(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, part: str
+) -> None:
+    output = f"one\n  {part}, skipping test\ntwo\n"
+    with pytest.raises(AssertionError, match="left parts out"):
+        judged(monkeypatch, OUR, Boots((kernel, 0, output)), kernel)
+
+
+def test_late_and_then_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(
+        monkeypatch, OUR, Boots(("patched", KILLED, ""), ("patched", 0, ""))
+    )
+
+
+def test_late_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    boots = Boots(("patched", KILLED, ""), ("patched", KILLED, ""))
+    with pytest.raises(pytest.fail.Exception, match="took too long"):
+        judged(monkeypatch, OUR, boots)
+
+
+def test_in_time_but_the_kernel_complained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    boots = Boots(
+        ("patched", KILLED, ""), ("patched", 0, ""), status=COMPLAINED
+    )
+    with pytest.raises(pytest.fail.Exception, match="WARNING: CPU"):
+        judged(monkeypatch, OUR, boots)
+
+
+def test_gives_up_on_stock_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    boots = Boots(
+        ("patched", *GAVE_UP), ("patched", *GAVE_UP), ("stock", *GAVE_UP)
+    )
+    with pytest.raises(pytest.skip.Exception, match="stock"):
+        judged(monkeypatch, SLOW, boots)
+
+
+def test_gives_up_on_ours_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that never ends looks like that."""
+    boots = Boots(
+        ("patched", *GAVE_UP), ("patched", *GAVE_UP), ("stock", 0, "")
+    )
+    with pytest.raises(pytest.fail.Exception, match="took too long"):
+        judged(monkeypatch, SLOW, boots)
+
+
+def test_gives_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(monkeypatch, SLOW, Boots(("patched", *GAVE_UP), ("patched", 0, "")))
+
+
+def test_fails_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    boots = Boots(("patched", 254, "Test Assertion Failure"))
+    with pytest.raises(pytest.fail.Exception, match="status 254"):
+        judged(monkeypatch, SLOW, boots)
