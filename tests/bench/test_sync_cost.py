@@ -12,7 +12,7 @@ LARGE_GIB = 256
 TRACE = """\
 7@100.000000:global_dirty_changed bitmask 0x1
 7@100.250000:migration_bitmap_sync_start
-7@100.250100:kvm_dirty_sync_end BQL held for 90000 ns, vCPUs kicked for 0 ns
+7@100.250100:kvm_dirty_sync_end BQL held for 90000 ns
 7@100.250150:migration_bitmap_sync_end dirty_pages 0
 7@100.300000:migration_bitmap_sync_start
 7@100.300040:migration_bitmap_sync_end dirty_pages 30

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import pytest
 
-from .lab import ROOT, Ended, lab
+from .lab import COMPLAINED, ROOT, Ended, lab
 from .test_migration import OPTIONS, PYTEST
 
 TESTS = "tests/libvirt"
@@ -50,6 +50,7 @@ def boot(*names: str, kernel: str = "patched") -> Ended:
 
 def assert_passed(name: str, ended: Ended) -> None:
     """Fail unless the test passed; there nothing is skipped."""
+    assert ended.status != COMPLAINED, ended.sentence
     line = rf"^{re.escape(f'{TESTS}/{name}')} PASSED\b"
     passed = re.search(line, ended.stdout, re.MULTILINE)
     assert passed, ended.stdout + ended.stderr
