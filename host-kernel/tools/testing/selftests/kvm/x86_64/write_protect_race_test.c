@@ -203,6 +203,8 @@ static void l2_code(uint64_t id)
 static void l1_code(uint64_t id)
 {
 	nested_start(&nested_vcpus[id], l2_code, id);
+	if (!nested_vcpus[id].npt)
+		nested_vcpus[id].svm->vmcb->control.nested_ctl = 0;
 	nested_run(&nested_vcpus[id]);
 	GUEST_DONE();
 }

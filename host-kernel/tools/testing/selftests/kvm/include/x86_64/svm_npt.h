@@ -115,7 +115,7 @@ static inline void nested_start(struct nested_vcpu *nested,
 	stack[-1] = arg;
 	stack[-2] = (uint64_t)l2;
 	generic_svm_setup(nested->svm, nested_entry, &stack[-2]);
-	vmcb->control.nested_ctl = nested->npt ? SVM_NESTED_CTL_NP_ENABLE : 0;
+	vmcb->control.nested_ctl = SVM_NESTED_CTL_NP_ENABLE;
 	vmcb->control.nested_cr3 = nested->npt;
 	vmcb->save.rflags = X86_EFLAGS_FIXED;
 }
