@@ -69,9 +69,9 @@ bool dirty_tracking_clear_publishes(void);
 
 /*
  * kvm_dirty_tracking_begin: a migration that has all pages yet to send is about
- * to have its first sync, and logging is on, perhaps since before; for a guest
- * that runs under KVM.  Rounds count from here, and huge pages are split from
- * the sync on.  Where clearing a chunk publishes, the sync leaves it to that to
+ * to have logging turned on, unless it is on already, and then its first sync;
+ * for a guest that runs under KVM.  Rounds count from here, and huge pages are
+ * split from the sync on.  Where clearing a chunk publishes, the sync leaves it to that to
  * find what was written, so that it does not go through all memory.  Called
  * with the BQL held, which stays so until the sync.
  */
