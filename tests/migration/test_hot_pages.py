@@ -155,7 +155,7 @@ def test_cancel_and_retry(ours: Qemu) -> None:
             start(src, dst, off)
             wait_rounds(src, dst, 3, off)
             assert deferred(info(src)) == 0
-            release(src, off)
+            release(src, ENDS)
             finish(src, dst, off)
             assert_identical(src, dst)
 
