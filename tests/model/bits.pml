@@ -18,8 +18,12 @@
  *
  * A vCPU sets the dirty bit in memory, by a locked operation, when it has no TLB
  * entry that says that it is set; it may find its way there by upper entries
- * that it has read long ago, until a flush.  With such a TLB entry it writes
- * and sets nothing.  Contents and memory order are as in order.pml.
+ * that it has read long ago, until a flush, and each at another time (I10).  With
+ * such a TLB entry it writes and sets nothing.  Contents and memory order are as
+ * in order.pml.
+ *
+ * With BESIDE another slot, which nobody writes to, has a part of C, and its turn
+ * comes first in each collect.
  *
  * Left out: huge pages that have a dirty bit, which their leaves inherit before
  * anybody sees them; shadow pages, which are as in order.pml; the bitmap of entries that
@@ -40,6 +44,7 @@
 #define REOPENED            7   /* opened between a collect's first two steps */
 #define LINKED              8   /* the same, by a new table */
 #define ALL_BETWEEN         9   /* an entry was closed by opening r */
+#define STALE_ENTRY         10  /* p was used as it was before it was closed */
 #ifdef PROBE
 #define reach(what, when)   assert(what != PROBE || !(when))
 #else
@@ -59,10 +64,17 @@ bool p_lock, c_lock;            /* of the tables P and C */
 bool slots_lock;
 
 bool opened, again, dirty;
+#ifdef BESIDE
+bool opened_beside;
+#define note_opened()   opened = true; opened_beside = true
+#else
+#define note_opened()   opened = true
+#endif
 
 bool stale;                     /* the destination lacks what is in the page */
 bool tlb[VCPUS];                /* an entry that says that d is set */
-byte walk[VCPUS];               /* how many upper entries it has passed */
+bool r_seen[VCPUS];             /* what it has kept of r has W */
+bool p_seen[VCPUS];
 bool looking;                   /* a collect has taken the bit of opened */
 
 bool quiet;                     /* nothing new from now on */
@@ -75,7 +87,13 @@ inline flush(v)
 {
     v = 0;
     do
-    :: atomic { v < VCPUS -> tlb[v] = false; walk[v] = 0; v++ }
+    :: atomic {
+        v < VCPUS ->
+        tlb[v] = false;
+        r_seen[v] = false;
+        p_seen[v] = false;
+        v++
+       }
     :: atomic { v == VCPUS -> v = 0; break }
     od
 }
@@ -95,6 +113,7 @@ inline open_r()
         lock(c_lock);
         atomic { reach(ALL_BETWEEN, p_w); p_w = false };
         unlock(c_lock);
+        flush(v);
         r_w = true
     :: else
     fi;
@@ -106,7 +125,7 @@ inline open_p()
     lock(c_lock);
     if
     :: p == PRESENT && !p_w ->
-        opened = true;
+        note_opened();
         atomic {
             if
             :: p == PRESENT -> reach(REOPENED, looking); p_w = true
@@ -122,7 +141,7 @@ inline open_p()
 inline link()
 {
     lock(p_lock);
-    opened = true;
+    note_opened();
     atomic {
         if
         :: p == NONE ->
@@ -151,6 +170,8 @@ inline map()
 
 proctype vcpu(byte id)
 {
+    byte v;
+
     do
     :: quiet -> break
     :: atomic {
@@ -159,9 +180,14 @@ proctype vcpu(byte id)
         reach(CLEARED_TLB, x == PRESENT && !d);
         stale = true
        }
-    :: atomic { walk[id] == 0 && r_w -> walk[id] = 1 }
-    :: atomic { walk[id] == 1 && p_w -> walk[id] = 2 }
-    :: atomic { walk[id] == 2 && x == PRESENT -> d = true; tlb[id] = true }
+    :: atomic { r_w -> r_seen[id] = true }
+    :: atomic { p_w -> p_seen[id] = true }
+    :: atomic {
+        r_seen[id] && p_seen[id] && x == PRESENT ->
+        reach(STALE_ENTRY, !p_w);
+        d = true;
+        tlb[id] = true
+       }
     :: atomic { !r_w -> skip };
         open_r()
     :: atomic { p == PRESENT && !p_w -> skip };
@@ -254,9 +280,45 @@ inline look()
     unlock(p_lock)
 }
 
+#ifdef BESIDE
+/* A table that is closed, and looked at again, is flushed at once. */
+inline look_beside()
+{
+    lock(p_lock);
+    if
+    :: p == PRESENT ->
+        lock(c_lock);
+        open = p_w;
+        p_w = false;
+        flush(v);
+        unlock(c_lock)
+    :: else
+    fi;
+    unlock(p_lock)
+}
+
+inline collect_beside()
+{
+    if
+    :: opened_beside ->
+        opened_beside = false;
+        look_beside();
+        if
+        :: atomic { open -> open = false };
+            opened_beside = true
+        :: else
+        fi
+    :: else
+    fi
+}
+#else
+#define collect_beside()    skip
+#endif
+
 inline collect()
 {
     lock(slots_lock);
+    collect_beside();
     if
     :: opened ->
         atomic { opened = false; looking = true };

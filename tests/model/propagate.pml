@@ -22,6 +22,10 @@
  * writable leaf under a closed path.  Contents, TLB entries and memory order
  * are as in order.pml.
  *
+ * Of r and of p a CPU keeps the W that it has seen until a flush (I10), each on
+ * its own: it may have read p on the way to a read, when r was closed.  A TLB
+ * entry is what all levels allowed when it was made.
+ *
  * Left out: a second entry in each table, as loops treat entries one by one
  * and nothing connects these but the lock of the table; entries that come, go
  * or are split, which link.pml has; host writes, which meet no page table.
@@ -38,7 +42,7 @@
 #define ALL_WAITED          4   /* a re-arm met r while it was being opened */
 #define RANGE_WAITED        5   /* one met p while it was being opened */
 #define UNDER_CLOSED        6   /* a leaf made writable under a closed path */
-#define WALK_ABORTED        7   /* a flush came in the middle of a walk */
+#define STALE_ENTRY         7   /* p was used as it was before it was closed */
 #define WRITTEN_UNLOGGED    8   /* written by a vCPU before another logged it */
 #define BIT_MISSED          9   /* a leaf stayed writable for want of its bit */
 #define LAST_OPENED         10  /* the last write had to open the whole path */
@@ -57,7 +61,8 @@ bool r_lock, t_lock, c_lock;    /* of the tables R, T and C */
 bool stale;                     /* the destination lacks what is in the page */
 bool dirty;
 bool tlb[VCPUS];                /* a writable entry, of each vCPU */
-bool walk[VCPUS];               /* it walks, and saw no read-only entry yet */
+bool r_seen[VCPUS];             /* what it has kept of r has W */
+bool p_seen[VCPUS];
 
 bool quiet;                     /* no re-arm from now on */
 #ifdef LAST_WRITE
@@ -68,6 +73,21 @@ byte running = VCPUS;
 
 #define lock(l)     atomic { !l -> l = true }
 #define unlock(l)   l = false
+
+inline flush()
+{
+    v = 0;
+    do
+    :: atomic {
+        v < VCPUS ->
+        tlb[v] = false;
+        r_seen[v] = false;
+        p_seen[v] = false;
+        v++
+       }
+    :: atomic { v == VCPUS -> v = 0; break }
+    od
+}
 
 /*
  * Close an entry, with the lock of its table held.  W is looked at only with
@@ -108,6 +128,7 @@ inline open_r()
     :: !r_w ->
         r_bit = true;
         close_table();
+        flush();
         r_w = true
     :: else
     fi;
@@ -139,6 +160,8 @@ inline fix_leaf()
 
 proctype vcpu(byte id)
 {
+    byte v;
+
     do
     :: quiet -> break
     :: atomic {
@@ -146,9 +169,13 @@ proctype vcpu(byte id)
         reach(WRITTEN_UNLOGGED, x_w && !dirty);
         stale = true
        }
-    :: atomic { !tlb[id] && r_w -> walk[id] = true };
-        atomic { reach(WALK_ABORTED, !walk[id]); walk[id] = walk[id] && p_w };
-        atomic { tlb[id] = walk[id] && x_w; walk[id] = false }
+    :: atomic { r_w -> r_seen[id] = true }
+    :: atomic { p_w -> p_seen[id] = true }
+    :: atomic {
+        !tlb[id] && r_seen[id] && p_seen[id] && x_w ->
+        reach(STALE_ENTRY, !p_w);
+        tlb[id] = true
+       }
     :: atomic { !r_w -> skip };
         open_r()
     :: atomic { !p_w -> skip };
@@ -169,7 +196,7 @@ inline look()
 /* A write by a vCPU whose TLB is empty.  With no re-arm, nothing empties it. */
 proctype last_write()
 {
-    byte faults;
+    byte faults, v;
     bool good;
 
     quiet;
@@ -198,15 +225,6 @@ proctype last_write()
 inline harvest()
 {
     atomic { harvested = dirty; dirty = false }
-}
-
-inline flush()
-{
-    v = 0;
-    do
-    :: atomic { v < VCPUS -> tlb[v] = false; walk[v] = false; v++ }
-    :: atomic { v == VCPUS -> v = 0; break }
-    od
 }
 
 inline write_protect_all()

@@ -66,6 +66,7 @@ PROPAGATE_LAST = Model("propagate", ("VCPUS=2", "LAST_WRITE"))
 LINK = Model("link", ("VCPUS=2", "TABLES=2"))
 SUMMARY = Model("summary", ("WRITERS=2",))
 BITS = Model("bits", ("VCPUS=1",))
+BITS_BESIDE = Model("bits", ("VCPUS=1", "BESIDE"))
 BITS_TWO = Model("bits", ("VCPUS=2",))
 RING = Model("ring", ("SIZE=2", "MOST=2"))
 RING_LONGER = Model("ring", ("SIZE=3", "MOST=1"))
@@ -75,16 +76,16 @@ MODELS = (
     ORDER_PAGES,
     PROPAGATE,
     PROPAGATE_LAST,
-    PROPAGATE_THREE,
     LINK,
     SUMMARY,
     BITS,
+    BITS_BESIDE,
     RING,
     RING_LONGER,
 )
 
 # Searched in make soak only.
-SOAKED = (BITS_TWO,)
+SOAKED = (PROPAGATE_THREE, BITS_TWO)
 
 ROUND = """\
     :: harvest();
@@ -284,6 +285,8 @@ def without(text: str, *lines: str) -> str:
         text = text.replace(line, "")
     return text
 
+
+OPEN_R_FLUSH = "        close_table();\n        flush();\n"
 
 PROPAGATE_MUTANTS = mutants(
     PROPAGATE,
@@ -490,6 +493,29 @@ PROPAGATE_MUTANTS = mutants(
     :: else ->
         unlock(c_lock)
     fi
+""",
+        ),
+        (
+            "I10",
+            "r is opened without a flush of what was closed below",
+            OPEN_R_FLUSH,
+            "        close_table();\n",
+        ),
+        (
+            "I10",
+            "r is opened before the flush",
+            f"{OPEN_R_FLUSH}        r_w = true\n",
+            "        close_table();\n        r_w = true;\n        flush()\n",
+        ),
+        (
+            "I10",
+            "only what this opening has closed is flushed",
+            OPEN_R_FLUSH,
+            """\
+        if
+        :: p_w -> close_table(); flush()
+        :: else -> close_table()
+        fi;
 """,
         ),
         (
@@ -924,13 +950,13 @@ BITS_MUTANTS = mutants(
         (
             "dirty bits",
             "opened is not set by who opens",
-            "    :: p == PRESENT && !p_w ->\n        opened = true;\n",
+            "    :: p == PRESENT && !p_w ->\n        note_opened();\n",
             "    :: p == PRESENT && !p_w ->\n",
         ),
         (
             "dirty bits",
             "opened is not set for a new table",
-            "    lock(p_lock);\n    opened = true;\n",
+            "    lock(p_lock);\n    note_opened();\n",
             "    lock(p_lock);\n",
         ),
         (
@@ -940,10 +966,10 @@ BITS_MUTANTS = mutants(
     lock(c_lock);
     if
     :: p == PRESENT && !p_w ->
-        opened = true;
+        note_opened();
 """,
             """\
-    opened = true;
+    note_opened();
     lock(c_lock);
     if
     :: p == PRESENT && !p_w ->
@@ -954,10 +980,10 @@ BITS_MUTANTS = mutants(
             "a new table is noted without the lock",
             """\
     lock(p_lock);
-    opened = true;
+    note_opened();
 """,
             """\
-    opened = true;
+    note_opened();
     lock(p_lock);
 """,
         ),
@@ -1015,6 +1041,28 @@ BITS_MUTANTS = mutants(
             "opened is noted before again",
             "    again = true;\n    opened = true\n",
             "    opened = true;\n    again = true\n",
+        ),
+    ),
+) + mutants(
+    BITS,
+    LOST,
+    (
+        (
+            "I10",
+            "r is opened without a flush of what was closed below",
+            "        flush(v);\n        r_w = true\n",
+            "        r_w = true\n",
+        ),
+    ),
+) + mutants(
+    BITS_BESIDE,
+    LOST,
+    (
+        (
+            "I10",
+            "a table that two slots share is not flushed at once",
+            "        flush(v);\n        unlock(c_lock)\n",
+            "        unlock(c_lock)\n",
         ),
     ),
 )
