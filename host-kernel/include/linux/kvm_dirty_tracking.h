@@ -71,6 +71,10 @@ static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,
 		set_bit_le(group, bitmap->summary);
 }
 
+/* Logs the pages that @bits says of word @word of the bitmap. */
+void kvm_dirty_bitmap_log(struct kvm_dirty_bitmap *bitmap, unsigned long word,
+			  unsigned long bits);
+
 /*
  * Gives the slot a bitmap that can be mapped.  -ENOMEM if there is no memory.
  */
@@ -80,8 +84,11 @@ int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot);
 void kvm_dirty_bitmap_keep(struct kvm_memory_slot *new,
 			   const struct kvm_memory_slot *old);
 
-/* Drops the slot's reference. */
-void kvm_dirty_bitmap_put(struct kvm_dirty_bitmap *bitmap);
+/*
+ * Drops the slot's reference, when TLBs have been flushed: what the next collect
+ * would have logged once more is in the bitmap for whoever has it mapped.
+ */
+void kvm_dirty_bitmap_drop(struct kvm_dirty_bitmap *bitmap);
 
 /*
  * The pages that word @i of the slot's bitmap can speak of: what userspace put

@@ -84,6 +84,28 @@ void kvm_dirty_bitmap_keep(struct kvm_memory_slot *new,
 	open_all(new);
 }
 
+void kvm_dirty_bitmap_log(struct kvm_dirty_bitmap *bitmap, unsigned long word,
+			  unsigned long bits)
+{
+	atomic_long_or(bits, (atomic_long_t *)&bitmap->bitmap[word]);
+	kvm_dirty_bitmap_summarize(bitmap, word * BITS_PER_LONG);
+}
+
+/* There will be no collect that does. */
+static void log_again(struct kvm_dirty_bitmap *bitmap)
+{
+	unsigned long word, bits;
+
+	if (!bitmap->again)
+		return;
+
+	for (word = 0; &bitmap->again[word] < bitmap->opened; word++) {
+		bits = xchg(&bitmap->again[word], 0);
+		if (bits)
+			kvm_dirty_bitmap_log(bitmap, word, bits);
+	}
+}
+
 static void bitmap_release(struct kref *ref)
 {
 	struct kvm_dirty_bitmap *bitmap =
@@ -93,9 +115,15 @@ static void bitmap_release(struct kref *ref)
 	kfree(bitmap);
 }
 
-void kvm_dirty_bitmap_put(struct kvm_dirty_bitmap *bitmap)
+static void bitmap_put(struct kvm_dirty_bitmap *bitmap)
 {
 	kref_put(&bitmap->ref, bitmap_release);
+}
+
+void kvm_dirty_bitmap_drop(struct kvm_dirty_bitmap *bitmap)
+{
+	log_again(bitmap);
+	bitmap_put(bitmap);
 }
 
 /* The file */
@@ -137,7 +165,7 @@ static int bitmap_mmap(struct file *file, struct vm_area_struct *vma)
 
 static int bitmap_file_release(struct inode *inode, struct file *file)
 {
-	kvm_dirty_bitmap_put(file->private_data);
+	bitmap_put(file->private_data);
 	return 0;
 }
 
@@ -225,7 +253,7 @@ static int get_bitmap_fd(struct kvm *kvm, struct kvm_dirty_bitmap_fd __user *arg
 	trace_kvm_dirty_bitmap_fd(args.slot, args.bitmap_size);
 	return fd;
 put:
-	kvm_dirty_bitmap_put(bitmap);
+	bitmap_put(bitmap);
 	return r;
 }
 
@@ -252,10 +280,11 @@ static void give_back(struct kvm_memory_slot *slot, const unsigned long *words,
 	for (i = 0; i < count; i++) {
 		if (!words[i])
 			continue;
-		atomic_long_or(words[i], (atomic_long_t *)&slot->dirty_bitmap[i]);
 		if (slot->shared_bitmap)
-			kvm_dirty_bitmap_summarize(slot->shared_bitmap,
-						   i * BITS_PER_LONG);
+			kvm_dirty_bitmap_log(slot->shared_bitmap, i, words[i]);
+		else
+			atomic_long_or(words[i], (atomic_long_t *)
+				       &slot->dirty_bitmap[i]);
 	}
 }
 

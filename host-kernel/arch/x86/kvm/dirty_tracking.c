@@ -26,6 +26,33 @@ static bool has_logged_slot(struct kvm *kvm)
 	return false;
 }
 
+static bool takes_no_arguments(const struct kvm_enable_cap *cap)
+{
+	return !cap->flags && !cap->args[0];
+}
+
+/*
+ * Sets @what, which is fixed from the first vCPU on, if the VM @may have it.
+ * Without @what it only says whether it would.
+ */
+static int set_early(struct kvm *kvm, bool *what,
+		     bool (*may)(struct kvm *kvm))
+{
+	int r = 0;
+
+	mutex_lock(&kvm->lock);
+	mutex_lock(&kvm->slots_lock);
+	if (kvm->created_vcpus || has_logged_slot(kvm))
+		r = -EBUSY;
+	else if (may && !may(kvm))
+		r = -EINVAL;
+	else if (what)
+		*what = true;
+	mutex_unlock(&kvm->slots_lock);
+	mutex_unlock(&kvm->lock);
+	return r;
+}
+
 /*
  * Tables must have been watched from the first on, hence no vCPU yet.  Logging
  * by the CPU (PML) stays off for such a VM: it would not see what is written
@@ -34,23 +61,19 @@ static bool has_logged_slot(struct kvm *kvm)
  */
 static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
-	int r = -EBUSY;
+	int r;
 
-	if (!IS_ENABLED(CONFIG_X86_64) || cap->flags || cap->args[0])
+	if (!IS_ENABLED(CONFIG_X86_64) || !takes_no_arguments(cap))
 		return -EINVAL;
+
+	/* The key is on for good: not for a VM that is refused. */
+	r = set_early(kvm, NULL, NULL);
+	if (r)
+		return r;
 
 	/* Takes locks that kvm->lock must not be held for. */
 	static_branch_enable(&kvm_write_protect_used);
-
-	mutex_lock(&kvm->lock);
-	mutex_lock(&kvm->slots_lock);
-	if (!kvm->created_vcpus && !has_logged_slot(kvm)) {
-		kvm->arch.dirty_tracking.write_protect = true;
-		r = 0;
-	}
-	mutex_unlock(&kvm->slots_lock);
-	mutex_unlock(&kvm->lock);
-	return r;
+	return set_early(kvm, &kvm->arch.dirty_tracking.write_protect, NULL);
 }
 
 static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
@@ -62,30 +85,34 @@ static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	mutex_lock(&kvm->slots_lock);
 	WRITE_ONCE(kvm->arch.dirty_tracking.eager_split, cap->args[0]);
 	WRITE_ONCE(kvm->arch.dirty_tracking.split_chunk, cap->args[1]);
+	WRITE_ONCE(kvm->arch.dirty_tracking.splits, true);
 	mutex_unlock(&kvm->slots_lock);
 	return 0;
+}
+
+static bool may_have_dirty_bits(struct kvm *kvm)
+{
+	return kvm_write_protect_enabled(kvm) &&
+	       kvm->dirty_tracking.bitmap_fd && !kvm->dirty_ring_size;
 }
 
 /* Slots that are logged already have nothing to note in what was opened. */
 static int enable_dirty_bits(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
-	int r = 0;
-
-	if (cap->flags || cap->args[0] || !kvm_mmu_has_dirty_bits(kvm))
+	if (!takes_no_arguments(cap) || !kvm_mmu_has_dirty_bits(kvm))
 		return -EINVAL;
 
-	mutex_lock(&kvm->lock);
-	mutex_lock(&kvm->slots_lock);
-	if (kvm->created_vcpus || has_logged_slot(kvm))
-		r = -EBUSY;
-	else if (!kvm_write_protect_enabled(kvm) ||
-		 !kvm->dirty_tracking.bitmap_fd || kvm->dirty_ring_size)
-		r = -EINVAL;
-	else
-		kvm->dirty_tracking.dirty_bits = true;
-	mutex_unlock(&kvm->slots_lock);
-	mutex_unlock(&kvm->lock);
-	return r;
+	return set_early(kvm, &kvm->dirty_tracking.dirty_bits,
+			 may_have_dirty_bits);
+}
+
+/* Who fetches without write-protecting needs a way to do that. */
+static int enable_fetch(struct kvm *kvm, const struct kvm_enable_cap *cap)
+{
+	if (!kvm_write_protect_enabled(kvm))
+		return -EINVAL;
+
+	return kvm_dirty_tracking_enable_cap(kvm, cap);
 }
 
 int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
@@ -95,6 +122,7 @@ int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
 
 	switch (ext) {
 	case KVM_CAP_WRITE_PROTECT_ALL_MEM:
+	case KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT:
 		return IS_ENABLED(CONFIG_X86_64);
 	case KVM_CAP_EAGER_PAGE_SPLIT:
 		return 1;
@@ -118,6 +146,8 @@ int kvm_arch_dirty_tracking_enable_cap(struct kvm *kvm,
 		return enable_eager_split(kvm, cap);
 	case KVM_CAP_DIRTY_BITS:
 		return enable_dirty_bits(kvm, cap);
+	case KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT:
+		return enable_fetch(kvm, cap);
 	default:
 		return kvm_dirty_tracking_enable_cap(kvm, cap);
 	}
@@ -145,64 +175,77 @@ static long write_protect_all(struct kvm *kvm)
 	return 0;
 }
 
-static long write_protect_range(struct kvm *kvm,
-				struct kvm_write_protect_range __user *argp)
+/* What KVM_WRITE_PROTECT_RANGE and those like it take, and give back. */
+struct tracked_range {
+	__u64 gpa;
+	__u64 size;
+	__u64 flags;
+};
+
+static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_write_protect_range));
+static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_collect_dirty_bits));
+static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_split_huge_pages));
+
+/*
+ * Has @fn go through the range, under slots_lock.  It returns where it stopped,
+ * and userspace is told what is left.  Returns whether something is, or -errno.
+ */
+static long go_through(struct kvm *kvm, void __user *argp,
+		       gfn_t (*fn)(struct kvm *kvm, gfn_t start, gfn_t end))
 {
-	struct kvm_write_protect_range range;
+	struct tracked_range range;
+	gfn_t end, stop;
+
+	if (copy_from_user(&range, argp, sizeof(range)))
+		return -EFAULT;
+	if (range.flags || !is_page_range(range.gpa, range.size))
+		return -EINVAL;
+
+	end = gpa_to_gfn(range.gpa + range.size);
+	mutex_lock(&kvm->slots_lock);
+	stop = fn(kvm, gpa_to_gfn(range.gpa), end);
+	mutex_unlock(&kvm->slots_lock);
+
+	range.gpa = gfn_to_gpa(stop);
+	range.size = gfn_to_gpa(end - stop);
+	if (copy_to_user(argp, &range, sizeof(range)))
+		return -EFAULT;
+	return range.size != 0;
+}
+
+static long write_protect_range(struct kvm *kvm, void __user *argp)
+{
+	long left;
 
 	if (!kvm_write_protect_enabled(kvm))
 		return -ENXIO;
-	if (copy_from_user(&range, argp, sizeof(range)))
-		return -EFAULT;
-	if (range.flags || !is_page_range(range.gpa, range.size))
-		return -EINVAL;
 
-	mutex_lock(&kvm->slots_lock);
-	kvm_mmu_write_protect_range(kvm, gpa_to_gfn(range.gpa),
-				    gpa_to_gfn(range.gpa + range.size));
-	mutex_unlock(&kvm->slots_lock);
-	atomic64_inc(&kvm->stat.write_protect_range);
-	return 0;
+	left = go_through(kvm, argp, kvm_mmu_write_protect_range);
+	if (left >= 0)
+		atomic64_inc(&kvm->stat.write_protect_range);
+	return left > 0 ? -EINTR : left;
 }
 
-static long collect_dirty_bits(struct kvm *kvm,
-			       struct kvm_collect_dirty_bits __user *argp)
+static long collect_dirty_bits(struct kvm *kvm, void __user *argp)
 {
-	struct kvm_collect_dirty_bits range;
+	long left;
 
 	if (!kvm_dirty_bits_enabled(kvm))
-		return -EINVAL;
-	if (copy_from_user(&range, argp, sizeof(range)))
-		return -EFAULT;
-	if (range.flags || !is_page_range(range.gpa, range.size))
-		return -EINVAL;
+		return -ENXIO;
 
-	mutex_lock(&kvm->slots_lock);
-	kvm_mmu_collect_dirty_bits(kvm, gpa_to_gfn(range.gpa),
-				   gpa_to_gfn(range.gpa + range.size));
-	mutex_unlock(&kvm->slots_lock);
-	return 0;
+	left = go_through(kvm, argp, kvm_mmu_collect_dirty_bits);
+	return left > 0 ? -EINTR : left;
 }
 
-static long split_huge_pages(struct kvm *kvm,
-			     struct kvm_split_huge_pages __user *argp)
+static long split_huge_pages(struct kvm *kvm, void __user *argp)
 {
-	struct kvm_split_huge_pages args;
-	gfn_t end, stop;
+	long left;
 
-	if (copy_from_user(&args, argp, sizeof(args)))
-		return -EFAULT;
-	if (args.flags || !is_page_range(args.gpa, args.size))
-		return -EINVAL;
+	if (!READ_ONCE(kvm->arch.dirty_tracking.splits))
+		return -ENXIO;
 
-	end = gpa_to_gfn(args.gpa + args.size);
-	mutex_lock(&kvm->slots_lock);
-	stop = kvm_split_range(kvm, gpa_to_gfn(args.gpa), end);
-	mutex_unlock(&kvm->slots_lock);
-
-	args.gpa = gfn_to_gpa(stop);
-	args.size = gfn_to_gpa(end - stop);
-	return copy_to_user(argp, &args, sizeof(args)) ? -EFAULT : 0;
+	left = go_through(kvm, argp, kvm_split_range);
+	return left > 0 ? 0 : left;
 }
 
 long kvm_arch_dirty_tracking_vm_ioctl(struct kvm *kvm, unsigned int ioctl,

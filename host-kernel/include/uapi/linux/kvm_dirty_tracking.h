@@ -37,15 +37,19 @@
 /* Write-protect all guest memory; on return no vCPU can write unlogged. */
 #define KVM_WRITE_PROTECT_ALL_MEM	_IO(KVMIO, 0xf0)
 
-/* The same for [gpa, gpa + size), widened to whole 2 MiB. */
+/*
+ * The same for [gpa, gpa + size), widened to whole 2 MiB.  gpa and size are then
+ * what is left: nothing, unless a signal was pending (EINTR).  The same call
+ * again goes on.
+ */
 struct kvm_write_protect_range {
-	__u64 gpa;
-	__u64 size;
-	__u64 flags;	/* must be 0 */
+	__u64 gpa;		/* in and out */
+	__u64 size;		/* in and out */
+	__u64 flags;		/* must be 0 */
 };
 
 #define KVM_WRITE_PROTECT_RANGE	\
-	_IOW(KVMIO, 0xf1, struct kvm_write_protect_range)
+	_IOWR(KVMIO, 0xf1, struct kvm_write_protect_range)
 
 /*
  * Returns a file descriptor; mmap() of it gives the dirty bitmap of the slot
@@ -86,15 +90,16 @@ struct kvm_split_huge_pages {
 /*
  * Collect what the CPUs' dirty bits say of [gpa, gpa + size), widened to whole
  * 2 MiB, into the dirty bitmaps of the slots there that are logged.  Whoever
- * harvests does so after it, and needs no re-arm.
+ * harvests does so after it, and needs no re-arm.  A signal stops it as it does
+ * KVM_WRITE_PROTECT_RANGE.
  */
 struct kvm_collect_dirty_bits {
-	__u64 gpa;
-	__u64 size;
-	__u64 flags;	/* must be 0 */
+	__u64 gpa;		/* in and out */
+	__u64 size;		/* in and out */
+	__u64 flags;		/* must be 0 */
 };
 
 #define KVM_COLLECT_DIRTY_BITS	\
-	_IOW(KVMIO, 0xf5, struct kvm_collect_dirty_bits)
+	_IOWR(KVMIO, 0xf5, struct kvm_collect_dirty_bits)
 
 #endif

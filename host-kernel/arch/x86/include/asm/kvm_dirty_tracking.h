@@ -17,7 +17,11 @@ struct kvm_arch_dirty_tracking {
 	u64 shadow_gen;
 	struct list_head shadow_roots;
 
-	/* KVM_CAP_EAGER_PAGE_SPLIT: the mode, and the most at a time in bytes. */
+	/*
+	 * KVM_CAP_EAGER_PAGE_SPLIT: whether it is enabled, the mode, and the
+	 * most at a time in bytes.
+	 */
+	bool splits;
 	u8 eager_split;
 	u64 split_chunk;
 };

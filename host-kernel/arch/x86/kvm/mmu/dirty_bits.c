@@ -16,7 +16,9 @@
  * Only a collect takes bits away, and it keeps those of what it found open, even
  * if it closes it: until it flushes TLBs the CPU may set dirty bits through what
  * was open.  Whatever closes entries does so under slots_lock, TLB flush
- * included, so that an entry that a collect finds closed has been flushed.
+ * included, or, before it opens what is above them, under the lock of their
+ * table, TLB flush included; and a collect flushes at once when it closes what it
+ * will look at again.  So an entry that a collect finds closed has been flushed.
  *
  * Dirty bits are level-triggered: one that is set stays until it is collected,
  * or goes away with its SPTE.  Then the page is logged, and noted in "again": TLBs
@@ -33,6 +35,7 @@
 #include "mmu.h"
 #include "mmu_internal.h"
 #include "dirty_bits.h"
+#include "slot_range.h"
 #include "spte.h"
 #include "tdp_mmu.h"
 #include "write_protect.h"
@@ -104,18 +107,42 @@ void __kvm_log_again(const struct kvm_memory_slot *slot, gfn_t gfn)
 	note_region(slot, gfn);
 }
 
-static void log_word(const struct kvm_memory_slot *slot, unsigned long word,
-		     unsigned long bits)
+/* What @slot has of @pages pages from @gfn on, from its start: [*first, *end). */
+static void clip(const struct kvm_memory_slot *slot, gfn_t gfn, gfn_t pages,
+		 unsigned long *first, unsigned long *end)
 {
-	atomic_long_or(bits, (atomic_long_t *)&slot->dirty_bitmap[word]);
-	kvm_dirty_bitmap_summarize(slot->shared_bitmap, word * BITS_PER_LONG);
+	*first = max(gfn, slot->base_gfn) - slot->base_gfn;
+	*end = min(gfn + pages - slot->base_gfn, (gfn_t)slot->npages);
 }
 
-static void log_page(const struct kvm_memory_slot *slot, gfn_t gfn)
+static void log_words_again(const struct kvm_memory_slot *slot,
+			    unsigned long word, unsigned long bits)
 {
-	unsigned long rel_gfn = gfn - slot->base_gfn;
+	atomic_long_or(bits,
+		       (atomic_long_t *)&slot->shared_bitmap->again[word]);
+	note_region(slot, slot->base_gfn + word * BITS_PER_LONG + __ffs(bits));
+	note_region(slot, slot->base_gfn + word * BITS_PER_LONG + __fls(bits));
+}
 
-	log_word(slot, rel_gfn / BITS_PER_LONG, BIT(rel_gfn % BITS_PER_LONG));
+/*
+ * All pages that a huge SPTE maps.  It lies in one slot, as long as the slot is
+ * as it was when it was mapped.  Returns how many.
+ */
+static unsigned long log_huge(const struct kvm_memory_slot *slot, gfn_t gfn,
+			      int level, bool again)
+{
+	unsigned long first, page, end, next, bits;
+
+	clip(slot, gfn, KVM_PAGES_PER_HPAGE(level), &first, &end);
+	for (page = first; page < end; page = next) {
+		next = min(ALIGN_DOWN(page, BITS_PER_LONG) + BITS_PER_LONG, end);
+		bits = GENMASK((next - 1) % BITS_PER_LONG, page % BITS_PER_LONG);
+		kvm_dirty_bitmap_log(slot->shared_bitmap, page / BITS_PER_LONG,
+				     bits);
+		if (again)
+			log_words_again(slot, page / BITS_PER_LONG, bits);
+	}
+	return end - first;
 }
 
 static bool is_dirty_leaf(u64 spte, int level)
@@ -136,7 +163,6 @@ static bool loses_dirty(u64 old_spte, u64 new_spte, int level)
 void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 			      u64 old_spte, u64 new_spte, int level)
 {
-	gfn_t end = gfn + KVM_PAGES_PER_HPAGE(level);
 	struct kvm_memory_slot *slot;
 
 	if (!loses_dirty(old_spte, new_spte, level))
@@ -146,11 +172,7 @@ void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 	if (!slot || !kvm_slot_dirty_track_enabled(slot))
 		return;
 
-	/* A huge page lies in one slot. */
-	for (; gfn < end; gfn++) {
-		log_page(slot, gfn);
-		__kvm_log_again(slot, gfn);
-	}
+	log_huge(slot, gfn, level, true);
 }
 
 /* Returns whether it was set. */
@@ -167,12 +189,13 @@ static bool clear_dirty(u64 *sptep)
 	return true;
 }
 
-/* The pages of @slot in the region, from its start: [first, end). */
-static void clip_region(const struct kvm_memory_slot *slot, gfn_t gfn,
-			unsigned long *first, unsigned long *end)
+/* Whether other slots can have a part of the region. */
+static bool is_shared(const struct kvm_memory_slot *slot, gfn_t gfn)
 {
-	*first = max(gfn, slot->base_gfn) - slot->base_gfn;
-	*end = min(gfn + REGION_PAGES - slot->base_gfn, (gfn_t)slot->npages);
+	unsigned long first, end;
+
+	clip(slot, gfn, REGION_PAGES, &first, &end);
+	return end - first < REGION_PAGES;
 }
 
 /* Most of what a collect does. */
@@ -220,19 +243,29 @@ static unsigned long collect_leaves(struct collect *c, u64 *sptes, gfn_t gfn)
 {
 	unsigned long page, end, next, bits, pages = 0;
 
-	clip_region(c->slot, gfn, &page, &end);
+	clip(c->slot, gfn, REGION_PAGES, &page, &end);
 	sptes += (c->slot->base_gfn + page) % SPTE_ENT_PER_PAGE;
 	for (; page < end; page = next) {
 		next = min(ALIGN_DOWN(page, BITS_PER_LONG) + BITS_PER_LONG, end);
 		bits = collect_word(sptes, next - page);
 		sptes += next - page;
 		if (bits) {
-			log_word(c->slot, page / BITS_PER_LONG,
-				 bits << page % BITS_PER_LONG);
+			kvm_dirty_bitmap_log(c->slot->shared_bitmap,
+					     page / BITS_PER_LONG,
+					     bits << page % BITS_PER_LONG);
 			pages += hweight_long(bits);
 		}
 	}
 	return pages;
+}
+
+/*
+ * An entry was closed that is looked at again by this very collect, for another
+ * slot or region, which takes it that what it finds closed has been flushed.
+ */
+static void flush_at_once(struct collect *c)
+{
+	kvm_flush_remote_tlbs(c->kvm);
 }
 
 /*
@@ -252,9 +285,12 @@ static bool collect_table(struct collect *c, u64 *sptep, u64 spte, gfn_t gfn)
 	if (tdp_mmu_points_to(spte, PG_LEVEL_2M, child)) {
 		open = is_writable_pte(spte);
 		pages = collect_leaves(c, child->spt, gfn);
-		if (open && !pages)
+		if (open && !pages) {
 			tdp_mmu_close_and_forget(sptep_to_sp(sptep),
 						 spte_index(sptep));
+			if (is_shared(c->slot, gfn))
+				flush_at_once(c);
+		}
 		c->flush |= open || pages;
 		c->pages += pages;
 		c->tables++;
@@ -271,7 +307,6 @@ static bool collect_huge(struct collect *c, u64 *sptep, u64 spte, int level,
 			 gfn_t gfn)
 {
 	const u64 mask = PT_WRITABLE_MASK | shadow_dirty_mask;
-	gfn_t end = gfn + KVM_PAGES_PER_HPAGE(level);
 
 	do {
 		if (!is_shadow_present_pte(spte) || !(spte & mask))
@@ -280,26 +315,32 @@ static bool collect_huge(struct collect *c, u64 *sptep, u64 spte, int level,
 
 	if (spte & shadow_dirty_mask) {
 		kvm_set_pfn_dirty(spte_to_pfn(spte));
-		c->pages += end - gfn;
-		for (; gfn < end; gfn++)
-			log_page(c->slot, gfn);
+		c->pages += log_huge(c->slot, gfn, level, false);
 	}
+	if (level > PG_LEVEL_2M)
+		flush_at_once(c);
 	c->flush = true;
 	return is_writable_pte(spte);
 }
 
-/* The entry that maps the region, of 2 MiB or more; NULL if there is none. */
+/*
+ * The entry that maps the region, of 2 MiB or more; NULL if there is none.  Of
+ * one that can point to a table of leaves only its table's lock says whether it
+ * is present: see (2).  What comes to be below an entry further up that is not
+ * present is noted after this.
+ */
 static u64 *find_entry(struct kvm_mmu_page *sp, gfn_t gfn)
 {
 	u64 *sptep, spte;
 
 	for (;; sp = spte_to_child_sp(spte)) {
 		sptep = &sp->spt[SPTE_INDEX(gfn << PAGE_SHIFT, sp->role.level)];
+		if (sp->role.level == PG_LEVEL_2M)
+			return sptep;
 		spte = READ_ONCE(*sptep);
 		if (!is_shadow_present_pte(spte))
 			return NULL;
-		if (is_last_spte(spte, sp->role.level) ||
-		    sp->role.level == PG_LEVEL_2M)
+		if (is_last_spte(spte, sp->role.level))
 			return sptep;
 	}
 }
@@ -351,7 +392,8 @@ static bool collect_roots(struct collect *c, gfn_t gfn)
 	read_lock(&kvm->mmu_lock);
 	rcu_read_lock();
 	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link)
-		if (kvm_mmu_page_as_id(root) == c->slot->as_id)
+		if (kvm_mmu_page_as_id(root) == c->slot->as_id &&
+		    tdp_mmu_covers(root, gfn))
 			open |= collect_root(c, root, gfn);
 	rcu_read_unlock();
 	read_unlock(&kvm->mmu_lock);
@@ -364,12 +406,12 @@ static void collect_again(struct collect *c, gfn_t gfn)
 	unsigned long *again = c->slot->shared_bitmap->again;
 	unsigned long page, end, word, bits;
 
-	clip_region(c->slot, gfn, &page, &end);
+	clip(c->slot, gfn, REGION_PAGES, &page, &end);
 	for (word = page / BITS_PER_LONG; word * BITS_PER_LONG < end; word++) {
 		if (!READ_ONCE(again[word]))
 			continue;
 		bits = xchg(&again[word], 0);
-		log_word(c->slot, word, bits);
+		kvm_dirty_bitmap_log(c->slot->shared_bitmap, word, bits);
 		c->pages += hweight_long(bits);
 		c->flush = true;
 	}
@@ -433,28 +475,38 @@ void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 	finish_collect(&c, slot->base_gfn, end);
 }
 
-void kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
+/* How much is collected without a look for a signal: some 10 ms at the worst. */
+#define COLLECT_STEP	(16 * KVM_PAGES_PER_HPAGE(PG_LEVEL_1G))
+
+static void collect_step(struct kvm *kvm, gfn_t start, gfn_t end, void *data)
 {
-	struct collect c = { .kvm = kvm };
 	struct kvm_memslot_iter iter;
+	struct collect *c = data;
 	gfn_t slot_end;
 	int i;
-
-	lockdep_assert_held(&kvm->slots_lock);
-
-	start = ALIGN_DOWN(start, REGION_PAGES);
-	end = ALIGN(end, REGION_PAGES);
 
 	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++) {
 		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
 						  start, end) {
-			c.slot = iter.slot;
-			if (!kvm_slot_dirty_track_enabled(c.slot))
+			c->slot = iter.slot;
+			if (!kvm_slot_dirty_track_enabled(c->slot))
 				continue;
-			slot_end = c.slot->base_gfn + c.slot->npages;
-			collect_slot_range(&c, max(start, c.slot->base_gfn),
+			slot_end = c->slot->base_gfn + c->slot->npages;
+			collect_slot_range(c, max(start, c->slot->base_gfn),
 					   min(end, slot_end));
 		}
 	}
-	finish_collect(&c, start, end);
+}
+
+gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
+{
+	gfn_t aligned = ALIGN_DOWN(start, REGION_PAGES), stop;
+	struct collect c = { .kvm = kvm };
+
+	lockdep_assert_held(&kvm->slots_lock);
+
+	stop = call_on_slot_steps(kvm, aligned, ALIGN(end, REGION_PAGES),
+				  COLLECT_STEP, collect_step, &c);
+	finish_collect(&c, aligned, stop);
+	return min(stop, end);
 }

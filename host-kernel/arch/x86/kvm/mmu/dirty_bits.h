@@ -97,9 +97,10 @@ static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 
 /*
  * Logs what the CPUs' dirty bits say of [start, end), widened to whole 2 MiB,
- * and clears them; TLBs are flushed on return.  May sleep.
+ * and clears them; TLBs are flushed on return.  A signal stops the first: it
+ * returns the end of what was done, or @end.  May sleep.
  */
-void kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end);
+gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end);
 void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 				     struct kvm_memory_slot *slot);
 
@@ -117,8 +118,11 @@ static inline bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 
 static inline void kvm_log_again(struct kvm *kvm,
 				 const struct kvm_memory_slot *slot, gfn_t gfn) {}
-static inline void kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start,
-					      gfn_t end) {}
+static inline gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start,
+					       gfn_t end)
+{
+	return end;
+}
 static inline void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 						   struct kvm_memory_slot *slot) {}
 

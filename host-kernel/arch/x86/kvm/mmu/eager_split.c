@@ -63,22 +63,6 @@ void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot)
 	split_slot_range(kvm, slot, slot->base_gfn, slot->base_gfn + pages);
 }
 
-/* The first page at or after @gfn, before @end, that any slot has; or @end. */
-static gfn_t next_slot_page(struct kvm *kvm, gfn_t gfn, gfn_t end)
-{
-	struct kvm_memslot_iter iter;
-	gfn_t next = end;
-	int i;
-
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
-		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
-						  gfn, end) {
-			next = min(next, max(gfn, iter.slot->base_gfn));
-			break;
-		}
-	return next;
-}
-
 gfn_t kvm_split_range(struct kvm *kvm, gfn_t start, gfn_t end)
 {
 	gfn_t left = chunk_pages(kvm), gfn = start, step;

@@ -2,7 +2,7 @@
 /*
  * KVM_WRITE_PROTECT_ALL_MEM and KVM_WRITE_PROTECT_RANGE.
  *
- * The TDP MMU.  Three things hold, at every moment:
+ * The TDP MMU.  Four things hold, at every moment:
  *
  *  (1) An entry of a table that is writable has its bit in writable_bitmap set,
  *      or it is a leaf whose page has yet to be logged.  The bitmap may say too
@@ -13,6 +13,10 @@
  *  (3) Locks are taken from the top down, and no more than two at a time: that
  *      of the table whose entries are closed, and that of the table such an
  *      entry points to, whose opening it must not overtake.
+ *  (4) A CPU goes by what each level of the tables was at any time since it last
+ *      flushed, and not all by the same time.  So the entries of a table were
+ *      flushed after they were closed, and before the entry that points to them
+ *      is opened; but for leaves.
  *
  * (1) is why the bit of a leaf is set between making it writable and logging
  * the page: a write-protect that matters to this page follows a harvest of it,
@@ -24,8 +28,11 @@
  * write finds entries closed behind its back, and under RCU, which keeps the
  * tables.  Entries change by compare-and-exchange.
  *
- * Children first, and no TLB flush when a table is opened: since it was closed,
- * and the TLBs flushed, nobody can have got a writable translation through it.
+ * (4) does without a flush for leaves, since of these a CPU keeps nothing but
+ * whole translations: with what all levels allowed when it made them.  Since the
+ * table of leaves was closed, and TLBs flushed, none has been made that allows
+ * writing.  Of an entry further up a CPU may keep the W bit, though it has read
+ * the entry on the way to a read, with everything above closed.
  *
  * The shadow MMU changes its page tables under mmu_lock for write, and a table
  * may have many parents.  There, each table carries the generation of the last
@@ -146,6 +153,17 @@ static void tdp_mmu_close_table(struct kvm *kvm, struct kvm_mmu_page *sp)
 		tdp_mmu_close_entry(sp, index);
 }
 
+/*
+ * All entries of @sp are closed, and one that points to @sp is about to become
+ * writable: see (4).  Even if this opening found none to close, since whoever
+ * closed them may not have flushed TLBs yet.
+ */
+static void flush_closed(struct kvm *kvm, const struct kvm_mmu_page *sp)
+{
+	if (sp->role.level > PG_LEVEL_4K)
+		kvm_flush_remote_tlbs(kvm);
+}
+
 void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep)
 {
 	struct kvm_mmu_page *sp = sptep_to_sp(sptep), *child;
@@ -165,6 +183,7 @@ void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep)
 		set_bit(spte_index(sptep), sp->writable_bitmap);
 		tdp_mmu_note_opened(kvm, child);
 		tdp_mmu_close_table(kvm, child);
+		flush_closed(kvm, child);
 		while (tdp_mmu_points_to(spte, level, child) &&
 		       !try_cmpxchg64(sptep, &spte, spte | PT_WRITABLE_MASK))
 			;
@@ -254,7 +273,7 @@ static void tdp_mmu_close_range(struct kvm *kvm, gfn_t start, gfn_t end)
 	read_lock(&kvm->mmu_lock);
 	rcu_read_lock();
 	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link)
-		for (gfn = start; gfn < end; )
+		for (gfn = start; gfn < end && tdp_mmu_covers(root, gfn); )
 			gfn = tdp_mmu_close_one(root, gfn, end);
 	rcu_read_unlock();
 	read_unlock(&kvm->mmu_lock);
@@ -278,8 +297,11 @@ void shadow_mmu_init_gen(struct kvm *kvm, struct kvm_mmu_page *sp)
 
 void shadow_mmu_refresh(struct kvm *kvm, struct kvm_mmu_page *sp)
 {
-	if (sp->shadow_gen != kvm->arch.dirty_tracking.shadow_gen)
-		shadow_mmu_close_table(kvm, sp);
+	if (sp->shadow_gen == kvm->arch.dirty_tracking.shadow_gen)
+		return;
+
+	shadow_mmu_close_table(kvm, sp);
+	flush_closed(kvm, sp);
 }
 
 void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level)
@@ -332,19 +354,18 @@ void kvm_mmu_write_protect_all(struct kvm *kvm)
 	trace_kvm_write_protect_all(kvm->arch.dirty_tracking.shadow_gen);
 }
 
-/* How much is closed without a chance to reschedule: what a root entry maps. */
-#define RANGE_STEP KVM_PAGES_PER_HPAGE(PT64_ROOT_4LEVEL)
-
-void kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
+/*
+ * How much is closed without a look for a signal: what an entry of a root maps,
+ * or less where the pages are gone through.
+ */
+static gfn_t range_step(struct kvm *kvm)
 {
-	gfn_t gfn, next;
+	return KVM_PAGES_PER_HPAGE(kvm_memslots_have_rmaps(kvm) ?
+				   PG_LEVEL_1G : PT64_ROOT_4LEVEL);
+}
 
-	lockdep_assert_held(&kvm->slots_lock);
-
-	start = ALIGN_DOWN(start, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M));
-	end = ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M));
-	end = min_t(gfn_t, end, kvm_mmu_max_gfn() + 1);
-
+static void close_range(struct kvm *kvm, gfn_t start, gfn_t end, void *unused)
+{
 	if (kvm_memslots_have_rmaps(kvm)) {
 		write_lock(&kvm->mmu_lock);
 		call_on_slot_ranges(kvm, start, end,
@@ -352,14 +373,22 @@ void kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
 		write_unlock(&kvm->mmu_lock);
 	}
 
-	if (is_tdp_mmu_enabled(kvm)) {
-		for (gfn = start; gfn < end; gfn = next) {
-			next = min(end, ALIGN_DOWN(gfn, RANGE_STEP) + RANGE_STEP);
-			tdp_mmu_close_range(kvm, gfn, next);
-			cond_resched();
-		}
-	}
+	if (is_tdp_mmu_enabled(kvm))
+		tdp_mmu_close_range(kvm, start, end);
+}
 
-	kvm_flush_remote_tlbs_with_address(kvm, start, end - start);
-	trace_kvm_write_protect_range(start, end);
+gfn_t kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
+{
+	gfn_t aligned = ALIGN_DOWN(start, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M));
+	gfn_t stop;
+
+	lockdep_assert_held(&kvm->slots_lock);
+
+	stop = call_on_slot_steps(kvm, aligned,
+				  ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)),
+				  range_step(kvm), close_range, NULL);
+
+	kvm_flush_remote_tlbs_with_address(kvm, aligned, stop - aligned);
+	trace_kvm_write_protect_range(aligned, stop);
+	return min(stop, end);
 }

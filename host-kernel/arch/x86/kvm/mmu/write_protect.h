@@ -63,8 +63,9 @@ static inline void tdp_mmu_note_all_writable(struct kvm_mmu_page *sp)
 }
 
 /*
- * TDP MMU: make the table that the entry points to writable, if it is closed.
- * Under mmu_lock for read and RCU.
+ * TDP MMU: make the table that the entry points to writable, if it is closed;
+ * flushes TLBs unless that is a table of leaves.  Under mmu_lock for read and
+ * RCU.
  */
 void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep);
 
@@ -74,6 +75,12 @@ void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep);
  * read only if something is closed.
  */
 u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte);
+
+/* TDP MMU: whether the root maps the page; if not, its indices wrap. */
+static inline bool tdp_mmu_covers(const struct kvm_mmu_page *root, gfn_t gfn)
+{
+	return gfn < KVM_PAGES_PER_HPAGE(root->role.level + 1);
+}
 
 /* TDP MMU: whether the entry points to the table. */
 bool tdp_mmu_points_to(u64 spte, int level, struct kvm_mmu_page *child);
@@ -87,7 +94,8 @@ void tdp_mmu_close_and_forget(struct kvm_mmu_page *sp, int index);
 /*
  * Shadow MMU, all under mmu_lock for write.  A table gets the VM's generation
  * when it is made; refresh() closes everything in a table that has an older
- * one, which must happen before an entry that makes it writable points to it.
+ * one, and flushes TLBs unless it is one of leaves, which must happen before an
+ * entry that makes it writable points to it.
  */
 void shadow_mmu_init_gen(struct kvm *kvm, struct kvm_mmu_page *sp);
 void shadow_mmu_refresh(struct kvm *kvm, struct kvm_mmu_page *sp);
@@ -111,11 +119,12 @@ void shadow_mmu_write_protect_slot_range(struct kvm *kvm,
 /*
  * Write-protect all memory, or [start, end) widened to whole 2 MiB, in all
  * address spaces.  On return, TLBs included, no vCPU can write there without a
- * fault.  May sleep; takes mmu_lock for read, and for write only if the VM has
+ * fault.  A signal stops the second: it returns the end of what was done, or
+ * @end.  May sleep; takes mmu_lock for read, and for write only if the VM has
  * shadow pages.
  */
 void kvm_mmu_write_protect_all(struct kvm *kvm);
-void kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end);
+gfn_t kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end);
 
 #else
 
@@ -141,8 +150,11 @@ static inline void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level)
 static inline void shadow_mmu_load_root(struct kvm *kvm, struct kvm_mmu_page *sp) {}
 static inline void shadow_mmu_unload_root(struct kvm_mmu_page *sp) {}
 static inline void kvm_mmu_write_protect_all(struct kvm *kvm) {}
-static inline void kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start,
-					       gfn_t end) {}
+static inline gfn_t kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start,
+						gfn_t end)
+{
+	return end;
+}
 
 #endif /* CONFIG_X86_64 */
 

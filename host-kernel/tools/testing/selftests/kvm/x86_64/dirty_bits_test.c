@@ -120,7 +120,7 @@ static void test_opt_in(void)
 	vm = vm_create(1);
 	TEST_ASSERT(vm_check_cap(vm, KVM_CAP_DIRTY_BITS) == 1,
 		    "KVM_CAP_DIRTY_BITS is not 1 on a VM");
-	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 0), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 0), ENXIO);
 
 	/* Only with the two others, in any order. */
 	TEST_ERRNO(enable(vm, 0, 0), EINVAL);
@@ -135,7 +135,7 @@ static void test_opt_in(void)
 	test_mem_set(vm, &mem, LOG);
 	TEST_ERRNO(enable(vm, 0, 0), EBUSY);
 	test_mem_set(vm, &mem, 0);
-	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 0), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 0), ENXIO);
 	vm_enable_cap(vm, KVM_CAP_DIRTY_BITS, 0);
 	vm_collect_dirty_bits(vm, 0, PAGE_SIZE);
 
@@ -368,6 +368,17 @@ static void test_slot_goes(void)
 	rig_log(&rig);
 	write_pages(&rig, 0, PAGES_2M, 1);
 	expect_pages(collect(&rig), PAGES_2M, "a new slot");
+
+	/* No collect will log once more what had been zapped. */
+	write_pages(&rig, 3, PAGES_2M - 3, 17);
+	TEST_ASSERT(!mprotect(rig.mem.hva, PAGES_2M * PAGE_SIZE, PROT_READ) &&
+		    !mprotect(rig.mem.hva, PAGES_2M * PAGE_SIZE,
+			      PROT_READ | PROT_WRITE), "mprotect failed");
+	take(&rig);
+	expect(&rig, 3, PAGES_2M - 3, 17, "zapped");
+	test_mem_delete(rig.vm, &rig.mem);
+	take(&rig);
+	expect(&rig, 3, PAGES_2M - 3, 17, "zapped and deleted");
 	rig_free(&rig);
 }
 
@@ -423,6 +434,44 @@ static uint64_t page_faults(struct kvm_vcpu *vcpu)
 	return value;
 }
 
+/* A signal ends a collect, and nothing is lost by that. */
+static void test_signal(void)
+{
+	const uint64_t size = 20 * PG_SIZE_1G, last = size - PAGE_SIZE;
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = PG_SIZE_1G, .npages = size / PAGE_SIZE,
+	};
+	unsigned long *got = bitmap_zalloc(mem.npages);
+	struct shared_bitmap shared;
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm = toucher_vm(dirty_bits_caps,
+				       ARRAY_SIZE(dirty_bits_caps), 1, &vcpu);
+	uint64_t calls;
+
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	guest_map(vm, mem.gpa, PG_SIZE_2M);
+	guest_map(vm, mem.gpa + size - PG_SIZE_2M, PG_SIZE_2M);
+	test_mem_set(vm, &mem, LOG);
+	shared_bitmap_map(vm, mem.slot, mem.npages, &shared);
+	guest_write(vcpu, mem.gpa, 1);
+	guest_write(vcpu, mem.gpa + last, 1);
+
+	/* All of it is to be looked at, for the first time. */
+	begin_alarms();
+	calls = call_until_done(vm, KVM_COLLECT_DIRTY_BITS, 0, EVERYTHING);
+	end_alarms();
+	pr_info("  %lu calls, %d signals\n", calls, nr_alarms);
+	TEST_ASSERT(calls > 1 || !nr_alarms, "no signal ended a call");
+	expect_pages(shared_bitmap_harvest(&shared, 0, mem.npages, got), 2,
+		     "with signals");
+	TEST_ASSERT(test_bit(0, got) && test_bit(mem.npages - 1, got),
+		    "other pages than those");
+	shared_bitmap_unmap(&shared);
+	kvm_vm_free(vm);
+	test_mem_unmap(&mem);
+	free(got);
+}
+
 /* Pages that were split ahead do not fault one by one. */
 static void test_split(void)
 {
@@ -433,6 +482,7 @@ static void test_split(void)
 
 	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, TEST_GPA, n, 0))
 		return;
+	vm_enable_cap(rig.vm, KVM_CAP_EAGER_PAGE_SPLIT, 0);
 	collect(&rig);
 	split.size = n * PAGE_SIZE;
 	TEST_ASSERT(!__vm_split_huge_pages(rig.vm, &split) && !split.size,
@@ -457,6 +507,7 @@ static const struct named_test tests[] = {
 	{ "slot-goes", test_slot_goes },
 	{ "log", test_log },
 	{ "split", test_split },
+	{ "signal", test_signal },
 };
 
 int main(int argc, char *argv[])

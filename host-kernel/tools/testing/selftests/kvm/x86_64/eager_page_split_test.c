@@ -4,8 +4,6 @@
  * which size a VM has mapped tells what was split.
  */
 #define _GNU_SOURCE /* for program_invocation_short_name */
-#include <signal.h>
-#include <sys/time.h>
 #include <time.h>
 
 #include "kvm_util.h"
@@ -47,6 +45,7 @@ static bool rig_create_with(struct rig *rig, const uint32_t *caps, int nr_caps,
 		return false;
 	}
 	rig->vm = toucher_vm(caps, nr_caps, 1, &rig->vcpu);
+	vm_enable_cap(rig->vm, KVM_CAP_EAGER_PAGE_SPLIT, 0);
 	if (manual)
 		vm_enable_cap(rig->vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, manual);
 	test_mem_set(rig->vm, &rig->mem, 0);
@@ -146,8 +145,10 @@ static void test_arguments(void)
 	};								\
 	__vm_split_huge_pages(vm, &args);				\
 })
-		/* Whether enabled or not. */
-		for (int i = 0; i < 3; i++) {
+		TEST_ERRNO(SPLIT(0, PAGE_SIZE, 0), ENXIO);
+		TEST_ERRNO(SPLIT(0, 0, 1), ENXIO);
+		for (int mode = 0; mode < 3; mode++) {
+			set_mode(vm, mode, 0);
 			TEST_ERRNO(SPLIT(0, PAGE_SIZE, 1), EINVAL);
 			TEST_ERRNO(SPLIT(0, PAGE_SIZE, 1ULL << 63), EINVAL);
 			TEST_ERRNO(SPLIT(1, PAGE_SIZE, 0), EINVAL);
@@ -164,7 +165,6 @@ static void test_arguments(void)
 				    "the first page");
 			TEST_ASSERT(!SPLIT(TEST_GPA, PG_SIZE_1G, 0) && !args.size,
 				    "no slot");
-			set_mode(vm, KVM_EAGER_PAGE_SPLIT_ON + i % 2, 0);
 		}
 		kvm_vm_free(vm);
 	}
@@ -262,6 +262,31 @@ static void test_clear(void)
 				    "off, and split by KVM_CLEAR_DIRTY_LOG");
 		rig_free(&rig);
 	}
+}
+
+/* There is nothing before the first page of all memory. */
+static void test_first_page(void)
+{
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm = toucher_vm(NULL, 0, 1, &vcpu);
+	uint64_t npages = memslot2region(vm, 0)->region.memory_size / PAGE_SIZE;
+	unsigned long *bitmap = bitmap_zalloc(npages);
+
+	ASSERT_EQ(memslot2region(vm, 0)->region.guest_phys_addr, 0ULL);
+	set_mode(vm, KVM_EAGER_PAGE_SPLIT_ON, 0);
+	vm_enable_cap(vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+		      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE |
+		      KVM_DIRTY_LOG_INITIALLY_SET);
+	guest_finish(vcpu);
+	vm_mem_region_set_flags(vm, 0, LOG);
+	set_bit(0, bitmap);
+	kvm_vm_clear_dirty_log(vm, 0, bitmap, 0, npages);
+	kvm_vm_get_dirty_log(vm, 0, bitmap);
+	ASSERT_EQ(count_bits(bitmap, npages), npages - 1);
+	TEST_ASSERT(!test_bit(0, bitmap), "it is still dirty");
+	guest_finish(vcpu);
+	kvm_vm_free(vm);
+	free(bitmap);
 }
 
 static void test_range(void)
@@ -395,19 +420,10 @@ static void test_logged(void)
 		test_logged_with(dirty_bits_caps, ARRAY_SIZE(dirty_bits_caps));
 }
 
-static int nr_alarms;
-
-static void on_alarm(int signo)
-{
-	nr_alarms++;
-}
-
 /* A signal ends a call; nothing is lost by that. */
 static void test_signal(void)
 {
 	const uint64_t nr_huge = 128;
-	struct itimerval often = { { 0, 300 }, { 0, 300 } }, never = { };
-	struct sigaction action = { .sa_handler = on_alarm };
 	struct kvm_split_huge_pages args = {
 		.gpa = TEST_GPA, .size = nr_huge * PG_SIZE_2M,
 	};
@@ -417,13 +433,12 @@ static void test_signal(void)
 	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB,
 			nr_huge * PAGES_2M, 0))
 		return;
-	sigaction(SIGALRM, &action, NULL);
-	setitimer(ITIMER_REAL, &often, NULL);
+	begin_alarms();
 	for (; args.size; calls++) {
 		TEST_ASSERT(calls < 1000000, "it never ends");
 		split(rig.vm, &args);
 	}
-	setitimer(ITIMER_REAL, &never, NULL);
+	end_alarms();
 	expect_split(&rig, nr_huge, "with signals");
 	pr_info("  %lu calls, %d signals\n", calls, nr_alarms);
 	TEST_ASSERT(calls > 1 || nr_alarms < 3, "no signal ended a call");
@@ -529,6 +544,7 @@ static const struct named_test tests[] = {
 	{ "answer", test_answer },
 	{ "log-start", test_log_starts },
 	{ "clear", test_clear },
+	{ "first-page", test_first_page },
 	{ "range", test_range },
 	{ "chunk", test_chunk },
 	{ "logged", test_logged },

@@ -80,7 +80,14 @@ static void test_opt_in(void)
 	TEST_ERRNO(__vm_write_protect_all(vm), ENXIO);
 	TEST_ERRNO(__vm_write_protect_range(vm, 0, PAGE_SIZE, 0), ENXIO);
 
-	/* The other may come at any time. */
+	/* Without the first nothing could be protected: not the other alone. */
+	TEST_ERRNO(__vm_enable_cap_args(vm,
+					KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
+					0, 0, 0), EINVAL);
+	kvm_vm_free(vm);
+
+	/* After the first it may come at any time. */
+	vm = toucher_vm(both_caps, 1, 1, &vcpu);
 	TEST_ERRNO(__vm_enable_cap_args(vm,
 					KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
 					0, 1, 0), EINVAL);
@@ -162,6 +169,49 @@ static void test_range_arguments(void)
 	kvm_vm_free(vm);
 }
 
+/*
+ * A signal ends a call, and nothing is lost by that.  With shadow pages there is
+ * a look for one per GiB of a slot; else one per 512 GiB, so that few are seen.
+ */
+static void test_signal(void)
+{
+	const uint64_t half = 512 * PG_SIZE_1G;
+	struct test_mem mems[] = {
+		{ .slot = TEST_SLOT, .gpa = TEST_GPA, .npages = 8 * PAGES_1G },
+		{ .slot = OTHER_SLOT, .gpa = half, .npages = PAGES_2M },
+	};
+	unsigned long *bitmap = bitmap_zalloc(mems[0].npages);
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm = toucher_vm(both_caps, 2, 1, &vcpu);
+	uint64_t calls = 0;
+	int i, round;
+
+	for (i = 0; i < ARRAY_SIZE(mems); i++) {
+		TEST_ASSERT(test_mem_map(&mems[i], VM_MEM_SRC_ANONYMOUS),
+			    "no memory");
+		test_mem_set(vm, &mems[i], KVM_MEM_LOG_DIRTY_PAGES);
+		guest_map(vm, mems[i].gpa, PG_SIZE_2M);
+	}
+	for (round = 0; round < 20; round++) {
+		for (i = 0; i < ARRAY_SIZE(mems); i++) {
+			guest_write(vcpu, mems[i].gpa, round);
+			vm_get_dirty_log_no_wp(vm, mems[i].slot, bitmap);
+			TEST_ASSERT(test_bit(0, bitmap),
+				    "round %d: slot %d was not protected",
+				    round, mems[i].slot);
+		}
+		begin_alarms();
+		calls += call_until_done(vm, KVM_WRITE_PROTECT_RANGE, 0,
+					 2 * half);
+		end_alarms();
+	}
+	pr_info("  %lu calls, %d signals\n", calls, nr_alarms);
+	kvm_vm_free(vm);
+	for (i = 0; i < ARRAY_SIZE(mems); i++)
+		test_mem_unmap(&mems[i]);
+	free(bitmap);
+}
+
 static void test_log_flag(void)
 {
 	struct test_mem mem = {
@@ -169,7 +219,7 @@ static void test_log_flag(void)
 	};
 	unsigned long *bitmap = bitmap_zalloc(mem.npages);
 	struct kvm_vcpu *vcpu;
-	struct kvm_vm *vm = toucher_vm(NULL, 0, 1, &vcpu);
+	struct kvm_vm *vm = toucher_vm(both_caps, 1, 1, &vcpu);
 
 	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
 	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
@@ -668,6 +718,8 @@ static void run_model(enum vm_mem_backing_src_type src, uint64_t gpa,
 	if (kvm_has_cap(KVM_CAP_DIRTY_BITMAP_FD))
 		vm_enable_cap(m.vm, KVM_CAP_DIRTY_BITMAP_FD, 0);
 	m.has_split = kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT);
+	if (m.has_split)
+		vm_enable_cap(m.vm, KVM_CAP_EAGER_PAGE_SPLIT, 0);
 
 	/* The whole GiB that the slot starts in, and two more. */
 	guest_map(m.vm, hull, MAP_SIZE);
@@ -1341,6 +1393,7 @@ static const struct named_test tests[] = {
 	{ "opt-in", test_opt_in },
 	{ "not-allowed", test_not_allowed },
 	{ "range-arguments", test_range_arguments },
+	{ "signal", test_signal },
 	{ "log-flag", test_log_flag },
 	{ "log-fault", test_log_fault },
 	{ "model", test_model },

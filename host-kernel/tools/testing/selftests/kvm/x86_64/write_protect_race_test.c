@@ -25,6 +25,8 @@
 #include "svm_npt.h"
 
 #define OTHER_SLOT		2
+#define EDGE_SLOT		3
+#define EDGE_PAGES		8UL
 #define OTHER_PAGES		600UL
 #define RING_ENTRIES		16384
 #define STUCK_SECONDS		20
@@ -122,6 +124,7 @@ struct run {
 	int stats[GUEST_MAX_VCPUS];	/* no new ones while a vCPU runs */
 	struct test_mem mem;
 	struct test_mem other;
+	struct test_mem edge;	/* idle, in the same 2 MiB as the start of mem */
 	struct shared_bitmap shared;
 	struct control *control;
 	unsigned long *bitmap;
@@ -154,7 +157,7 @@ static void guest_writer(uint64_t id)
 	uint64_t seed = 0x9e3779b97f4a7c15ULL * (id + 1);
 	uint64_t gpa = c->gpa, npages = c->npages;
 	uint64_t page = id * npages / GUEST_MAX_VCPUS;
-	uint64_t count = 0, pause, i;
+	uint64_t count = 0, pause, i, *word;
 
 	while (!READ_ONCE(c->stop)) {
 		pause = READ_ONCE(c->pause);
@@ -178,7 +181,11 @@ static void guest_writer(uint64_t id)
 			break;
 		}
 		count++;
-		WRITE_ONCE(*(uint64_t *)(gpa + page * PAGE_SIZE + id * 8), count);
+		word = (uint64_t *)(gpa + page * PAGE_SIZE + id * 8);
+		/* What a CPU keeps of a way that it went to read. */
+		if (random_below(&seed, 2))
+			READ_ONCE(*word);
+		WRITE_ONCE(*word, count);
 		WRITE_ONCE(c->written[id].value, count);
 		if (c->other_gpa && count % 64 == 0)
 			WRITE_ONCE(*(uint64_t *)(c->other_gpa + PAGE_SIZE *
@@ -715,6 +722,10 @@ static void create_vm(void)
 	run.mem.gpa = base + 11 * PAGE_SIZE;
 	run.mem.npages = run.npages;
 	__TEST_REQUIRE(test_mem_map(&run.mem, run.src), "no such pages");
+	run.edge.slot = EDGE_SLOT;
+	run.edge.gpa = base;
+	run.edge.npages = EDGE_PAGES;
+	TEST_ASSERT(test_mem_map(&run.edge, VM_MEM_SRC_ANONYMOUS), "no memory");
 	run.other.slot = OTHER_SLOT;
 	run.other.gpa = align_up(run.mem.gpa + run.npages * PAGE_SIZE, PG_SIZE_2M) +
 			PG_SIZE_2M / 2;
@@ -733,6 +744,8 @@ static void create_vm(void)
 		vm_enable_cap(run.vm, KVM_CAP_DIRTY_BITMAP_FD, 0);
 	if (run.harvest == HARVEST_BITS)
 		vm_enable_cap(run.vm, KVM_CAP_DIRTY_BITS, 0);
+	if (wanted("split"))
+		vm_enable_cap(run.vm, KVM_CAP_EAGER_PAGE_SPLIT, 0);
 	if (run.harvest == HARVEST_MANUAL)
 		vm_enable_cap(run.vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
 			      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
@@ -764,6 +777,7 @@ static void create_vm(void)
 	memset(run.mem.hva, 0, run.npages * PAGE_SIZE);
 	test_mem_set(run.vm, &run.mem, 0);
 	test_mem_set(run.vm, &run.other, KVM_MEM_LOG_DIRTY_PAGES);
+	test_mem_set(run.vm, &run.edge, KVM_MEM_LOG_DIRTY_PAGES);
 	run.bitmap = bitmap_zalloc(run.npages);
 	run.shadow = calloc(run.npages, sizeof(*run.shadow));
 	run.seen = calloc(run.npages, sizeof(*run.seen));

@@ -6,6 +6,9 @@
 #ifndef SELFTEST_KVM_DIRTY_TRACKING_H
 #define SELFTEST_KVM_DIRTY_TRACKING_H
 
+#include <signal.h>
+#include <sys/time.h>
+
 #include <linux/bitmap.h>
 #include <linux/bitops.h>
 #include <asm/barrier.h>
@@ -163,6 +166,58 @@ static inline int __vm_split_huge_pages(struct kvm_vm *vm,
 					struct kvm_split_huge_pages *split)
 {
 	return __vm_ioctl(vm, KVM_SPLIT_HUGE_PAGES, split);
+}
+
+/*
+ * Signals, at short intervals, as long as a test wants them: an ioctl that looks
+ * for one is ended by it.
+ */
+static int nr_alarms;
+
+static inline void on_alarm(int signo)
+{
+	nr_alarms++;
+}
+
+static inline void begin_alarms(void)
+{
+	struct itimerval often = { { 0, 300 }, { 0, 300 } };
+	struct sigaction action = { .sa_handler = on_alarm };
+
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+}
+
+static inline void end_alarms(void)
+{
+	struct itimerval never = { };
+
+	setitimer(ITIMER_REAL, &never, NULL);
+}
+
+/*
+ * Calls again until nothing of the range is left, as signals may stop a call.
+ * Returns how many calls that took.
+ */
+static inline uint64_t call_until_done(struct kvm_vm *vm, unsigned long cmd,
+				       uint64_t gpa, uint64_t size)
+{
+	struct kvm_write_protect_range range = { .gpa = gpa, .size = size };
+	uint64_t calls = 0, left = size;
+
+	for (; range.size; calls++) {
+		if (!ioctl(vm->fd, cmd, &range))
+			TEST_ASSERT(!range.size, "it succeeds, and 0x%llx are left",
+				    range.size);
+		else
+			TEST_ASSERT(errno == EINTR && range.size &&
+				    range.size < left, "errno %d, 0x%llx of 0x%lx left",
+				    errno, range.size, left);
+		TEST_ASSERT(range.gpa + range.size == gpa + size,
+			    "the range ends at 0x%llx", range.gpa + range.size);
+		left = range.size;
+	}
+	return calls;
 }
 
 /* What it takes, in this order, before the first vCPU. */
