@@ -12,10 +12,18 @@ RACE = "x86_64/write_protect_race_test"
 MODEL = "x86_64/write_protect_all_test"
 BITMAP = "dirty_bitmap_fd_test"
 SPLIT = "x86_64/eager_page_split_test"
+BITS = "x86_64/dirty_bits_test"
 
 SHADOW = "kvm.tdp_mmu=0"
 
+# The lab's options: a CPU that keeps what it may, and page tables of 5 levels.
+HOSTILE = ("--cpu", "hostile")
+LA57 = ("--cpu-model", "max")
+
 LOST = r"page \d+ is lost"
+
+
+Run = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -29,12 +37,20 @@ class Mutant:
     kernel_arguments: tuple[str, ...] = ()
     soak: bool = False  # one of its kind is in every make check
     says: str = LOST  # what the test says of this, and of nothing else
+    machine: tuple[str, ...] = ()  # options of the lab
+    panics: bool = False  # it is the kernel that says so
+
+    @property
+    def run(self) -> Run:
+        """What is run, and on what."""
+        return self.test, self.kernel_arguments, self.machine
 
     @property
     def title(self) -> str:
         """Which it is; of the pauses, in which test."""
         words = self.test if self.name == "pause" else ()
-        return "-".join((self.name, *words, *self.kernel_arguments))
+        on = (*self.kernel_arguments, *self.machine[1:])
+        return "-".join((self.name, *words, *on))
 
 
 MUTANTS = (
@@ -212,26 +228,72 @@ MUTANTS = (
         (RACE, *"-m bits -n".split()),
         soak=True,
     ),
+    Mutant(
+        "bits-again-dies",
+        "dirty bits",
+        "what is to be logged once more goes with the slot",
+        (BITS, "slot-goes"),
+    ),
+    Mutant(
+        "bits-flush-late",
+        "I10",
+        "a table that two slots share is closed and flushed at the end only",
+        (RACE, *"-m bits -p 600".split()),
+        machine=HOSTILE,
+    ),
+    Mutant(
+        "open-no-flush",
+        "I10",
+        "an upper entry is opened without a flush of what was closed below it",
+        (RACE, *"-m shared -w all -p 600".split()),
+        machine=HOSTILE,
+    ),
+    Mutant(
+        "open-no-flush",
+        "I10",
+        "the same for shadow pages",
+        (RACE, *"-m shared -w all -p 600".split()),
+        (SHADOW,),
+        machine=HOSTILE,
+    ),
+    Mutant(
+        "clear-inclusive",
+        "a safe host",
+        "KVM_CLEAR_DIRTY_LOG splits [0, 0) by the reverse maps: a panic",
+        (SPLIT, "first-page"),
+        (SHADOW,),
+        says=r"BUG: unable to handle page fault",
+        machine=LA57,
+        panics=True,
+    ),
 )
-
-Run = tuple[tuple[str, ...], tuple[str, ...]]  # a test, and for the kernel
 
 # Those of the controls that are in every make check.
 COMMON: tuple[Run, ...] = (
-    ((RACE,), ()),
-    ((RACE,), (SHADOW,)),
-    ((RACE, "-m", "bits"), ()),
+    ((RACE,), (), ()),
+    ((RACE,), (SHADOW,), ()),
+    ((RACE, "-m", "bits"), (), ()),
+    ((RACE, *"-m bits -p 600".split()), (), HOSTILE),
+    ((RACE, *"-m shared -w all -p 600".split()), (), HOSTILE),
+    ((RACE, *"-m shared -w all -p 600".split()), (SHADOW,), HOSTILE),
+    ((SPLIT, "first-page"), (SHADOW,), LA57),
 )
 
 
 def controls() -> tuple[Mutant, ...]:
     """The pauses alone, which give a mutant its chance, in each test."""
-    runs = dict.fromkeys((one.test, one.kernel_arguments) for one in MUTANTS)
+    runs = dict.fromkeys(one.run for one in MUTANTS)
     return tuple(
         Mutant(
-            "pause", "nothing", "only the pauses", *run, soak=run not in COMMON
+            "pause",
+            "nothing",
+            "only the pauses",
+            test,
+            arguments,
+            soak=(test, arguments, machine) not in COMMON,
+            machine=machine,
         )
-        for run in runs
+        for test, arguments, machine in runs
     )
 
 

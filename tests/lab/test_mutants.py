@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from .lab import ROOT, Ended, lab, mutant, selftests
+from .lab import COMPLAINED, ROOT, Ended, lab, mutant, selftests
 from .mutant_table import COMMON, CONTROLS, MUTANTS, SHADOW, Mutant
 
 PATCH = Path(__file__).with_name("mutants.patch")
@@ -44,6 +44,7 @@ def run(one: Mutant, kernel: Path, programs: Path) -> Ended:
     """The mutant's test, on the mutant."""
     program, *arguments = one.test
     options = ["--cpus", "4", "--append", f"kvm.mutant={one.name}"]
+    options += one.machine
     for argument in one.kernel_arguments:
         options += ["--append", argument]
     return lab(
@@ -62,10 +63,12 @@ def is_noticed(one: Mutant, ended: Ended) -> bool:
     nothing.
     """
     said = ended.stderr + ended.stdout
-    return (
-        "Test Assertion Failure" in said
-        and re.search(one.says, said) is not None
+    failed = (
+        ended.status == COMPLAINED
+        if one.panics
+        else "Test Assertion Failure" in said
     )
+    return failed and re.search(one.says, said) is not None
 
 
 def test_patch_has_what_the_table_has() -> None:
@@ -93,7 +96,7 @@ def test_messages_are_those_of_the_tests() -> None:
 
 
 def test_common_controls_are_controls() -> None:
-    runs = {(one.test, one.kernel_arguments) for one in CONTROLS}
+    runs = {one.run for one in CONTROLS}
     assert runs >= set(COMMON)
 
 
