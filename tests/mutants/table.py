@@ -53,6 +53,7 @@ SWITCH = ("switch", "random")
 LOG = ("log", "slot", "random")
 REAPER = ("reaper",)
 SPLIT = ("split",)
+CONFIG = ("config",)
 
 HARVEST = (
     Mutant(
@@ -1282,6 +1283,17 @@ AHEAD = (
     ),
 )
 
+HOST = (
+    Mutant(
+        "host",
+        "what the VMM starts has KVM's statistics",
+        "vm_stats.c",
+        CONFIG,
+        "    fcntl(fd, F_SETFD, FD_CLOEXEC);\n",
+        "",
+    ),
+)
+
 MUTANTS = (
     HARVEST
     + PUBLISH
@@ -1300,4 +1312,5 @@ MUTANTS = (
     + JUST_IN_TIME
     + PACE
     + AHEAD
+    + HOST
 )

@@ -6,6 +6,7 @@
 
 #include "rig.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 static int on_ioctl(void *opaque, unsigned long request, void *arg)
@@ -401,6 +402,19 @@ static void test_vcpu_without_a_ring(void)
     fake_free(fake);
 }
 
+/* What a VMM starts is not to have them. */
+static void test_close_on_exec(void)
+{
+    FakeKvm *fake;
+    KvmDirty *kvmd = try_new(&host, &fake, KVMD_LOG, 0, NULL);
+
+    g_assert_cmpint(fake->stats_given, >=, 0);
+    g_assert_cmpint(fcntl(fake->stats_given, F_GETFD), ==, FD_CLOEXEC);
+    kvmd_free(kvmd);
+    g_assert_cmpint(fcntl(fake->stats_given, F_GETFD), ==, -1);
+    fake_free(fake);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -420,5 +434,6 @@ int main(int argc, char **argv)
     g_test_add_func("/config/manual-protect", test_manual_protect);
     g_test_add_func("/config/names", test_names);
     g_test_add_func("/config/vcpu-without-a-ring", test_vcpu_without_a_ring);
+    g_test_add_func("/config/close-on-exec", test_close_on_exec);
     return g_test_run();
 }

@@ -294,7 +294,7 @@ static void test_eintr(void)
     rig_add(r, 0, PAGES, true);
     rig_write_range(v, 0, 0, 20);
     fake_fail(r->fake, KVM_GET_DIRTY_LOG, EINTR, 2);
-    fake_fail(r->fake, KVM_CLEAR_DIRTY_LOG, EAGAIN, 2);
+    fake_fail(r->fake, KVM_CLEAR_DIRTY_LOG, EINTR, 2);
     g_assert_cmpint(rig_sync(r), ==, 0);
     rig_check(r);
     g_assert_cmpuint(r->warnings->len, ==, 0);
