@@ -1292,6 +1292,14 @@ HOST = (
         "    fcntl(fd, F_SETFD, FD_CLOEXEC);\n",
         "",
     ),
+    Mutant(
+        "host",
+        "EAGAIN is asked again, for as long as it takes",
+        "engine.c",
+        LOG,
+        "    } while (ret == -EINTR);\n",
+        "    } while (ret == -EINTR || ret == -EAGAIN);\n",
+    ),
 )
 
 MUTANTS = (

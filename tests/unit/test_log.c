@@ -302,6 +302,32 @@ static void test_eintr(void)
     rig_free(r);
 }
 
+/*
+ * EAGAIN is an error like any other: nobody promises that it ends, and who asks
+ * again meanwhile holds the engine's lock.
+ */
+static void test_eagain(void)
+{
+    Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
+    RigVcpu *v = rig_vcpu(r, 0);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+
+    rig_sync(r);
+    rig_forget(r);
+    rig_write_range(v, 0, 0, 20);
+    fake_fail(r->fake, KVM_GET_DIRTY_LOG, EAGAIN, 1);
+    g_assert_cmpint(rig_sync(r), ==, -EAGAIN);
+    g_assert_cmpuint(rig_published(b), ==, PAGES);
+    rig_check(r);
+    fake_fail(r->fake, KVM_CLEAR_DIRTY_LOG, EAGAIN, 1);
+    kvmd_sync(r->kvmd);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 0, PAGES), ==, -EAGAIN);
+    rig_clear(r, b);
+    rig_check(r);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
 /* The reaper has nothing to do here, and says so at once. */
 static void test_no_reaper(void)
 {
@@ -328,6 +354,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/get-fails", test_get_fails);
     g_test_add_func("/log/clear-fails", test_clear_fails);
     g_test_add_func("/log/eintr", test_eintr);
+    g_test_add_func("/log/eagain", test_eagain);
     g_test_add_func("/log/no-reaper", test_no_reaper);
     return g_test_run();
 }

@@ -79,13 +79,18 @@ int64_t kvmd_now(void)
     return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
 }
 
+/*
+ * A signal is delivered before the next try, which so does not meet it again.
+ * EAGAIN is what no ioctl that the engine calls has a reason for (Linux 6.1):
+ * to ask for ever would hide one that had, with the lock held.
+ */
 int kvmd_vm_ioctl(KvmDirty *kvmd, unsigned long request, void *arg)
 {
     int ret;
 
     do {
         ret = kvmd->vmm.vm_ioctl(kvmd->opaque, request, arg);
-    } while (ret == -EINTR || ret == -EAGAIN);
+    } while (ret == -EINTR);
     return ret;
 }
 
