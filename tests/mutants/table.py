@@ -1294,6 +1294,22 @@ HOST = (
     ),
     Mutant(
         "host",
+        "each harvest that fails is told",
+        "log.c",
+        LOG,
+        "    slot->failure_told = true;\n",
+        "",
+    ),
+    Mutant(
+        "host",
+        "one harvest of a slot that fails is told, and no more",
+        "engine.c",
+        LOG,
+        "    slot->failure_told = false;\n",
+        "    (void)slot;\n",
+    ),
+    Mutant(
+        "host",
         "EAGAIN is asked again, for as long as it takes",
         "engine.c",
         LOG,

@@ -262,6 +262,32 @@ static void test_get_fails(void)
     }
 }
 
+/* A display syncs its slot 30 times a second: once per slot is enough. */
+static void test_get_fails_often(void)
+{
+    Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+
+    rig_add(r, 1, PAGES, true);
+    fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, -1);
+    for (int i = 0; i < 100; i++) {
+        rig_forget(r);
+        g_assert_cmpint(rig_slot_sync(r, 0), ==, -EIO);
+        g_assert_cmpuint(rig_published(b), ==, PAGES);
+    }
+    g_assert_cmpint(rig_warned(r, "slot 0x0 failed"), ==, 1);
+    rig_slot_sync(r, 1);
+    g_assert_cmpint(rig_warned(r, "slot 0x1 failed"), ==, 1);
+    /* A sync of all memory tells of each, and so does the next. */
+    for (int i = 1; i < 4; i++) {
+        g_assert_cmpint(rig_sync(r), ==, -EIO);
+        rig_slot_sync(r, 0);
+        g_assert_cmpint(rig_warned(r, "slot 0x0 failed"), ==, 1 + i);
+        g_assert_cmpint(rig_warned(r, "slot 0x1 failed"), ==, 1 + i);
+    }
+    rig_free(r);
+}
+
 /* A re-arm that fails is told, and done by the next. */
 static void test_clear_fails(void)
 {
@@ -352,6 +378,7 @@ int main(int argc, char **argv)
     g_test_add_func("/log/clear-nothing", test_clear_nothing);
     g_test_add_func("/log/logged-again", test_logged_again);
     g_test_add_func("/log/get-fails", test_get_fails);
+    g_test_add_func("/log/get-fails-often", test_get_fails_often);
     g_test_add_func("/log/clear-fails", test_clear_fails);
     g_test_add_func("/log/eintr", test_eintr);
     g_test_add_func("/log/eagain", test_eagain);

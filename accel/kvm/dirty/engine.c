@@ -326,11 +326,19 @@ static void lock_for_harvest(KvmDirty *kvmd)
     g_mutex_lock(&kvmd->lock);
 }
 
+static int expect_success(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    slot->failure_told = false;
+    return 0;
+}
+
 int kvmd_sync(KvmDirty *kvmd)
 {
     int ret;
 
     lock_for_harvest(kvmd);
+    kvmd_slots_foreach_logged(kvmd, expect_success);
     ret = kvmd->ops->sync_all(kvmd);
     g_mutex_unlock(&kvmd->lock);
     return ret;
