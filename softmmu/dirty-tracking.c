@@ -68,9 +68,9 @@ void dirty_tracking_end(void)
     }
 }
 
-bool dirty_tracking_overflowed(void)
+bool dirty_tracking_guessed(void)
 {
-    return kvm_enabled() && kvm_dirty_tracking_overflowed();
+    return kvm_enabled() && kvm_dirty_tracking_guessed();
 }
 
 void dirty_tracking_sync_ahead(void)

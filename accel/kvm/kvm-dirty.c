@@ -50,7 +50,7 @@ struct KVMDirtyTracking {
     uint64_t held_ns;           /* in the last sync */
     uint64_t rounds;            /* of the migration, or of the last one */
     KvmDirtyStats round_stats;  /* at the end of the last round */
-    uint64_t overflows[2];      /* the last time they were asked for, and
+    uint64_t guesses[2];        /* the last time they were asked for, and
                                    the last but one */
     DirtyTrackingRound history[ROUNDS_KEPT];
 };
@@ -319,14 +319,14 @@ void kvm_dirty_tracking_round(void)
  * One that was counted last time may have published after the bits were taken,
  * and so counts once more.
  */
-bool kvm_dirty_tracking_overflowed(void)
+bool kvm_dirty_tracking_guessed(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
-    uint64_t last_but_one = dirty->overflows[1];
+    uint64_t last_but_one = dirty->guesses[1];
 
-    dirty->overflows[1] = dirty->overflows[0];
-    dirty->overflows[0] = kvmd_overflows(dirty->engine);
-    return dirty->overflows[0] != last_but_one;
+    dirty->guesses[1] = dirty->guesses[0];
+    dirty->guesses[0] = kvmd_guesses(dirty->engine);
+    return dirty->guesses[0] != last_but_one;
 }
 
 /*

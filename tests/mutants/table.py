@@ -412,15 +412,31 @@ ANSWERED = (
     ),
     Mutant(
         "I8",
+        "what is published without evidence is not counted",
+        "overflow.c",
+        (*LOG, *PROTECT),
+        "    kvmd->guesses++;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "only overflows count as published without evidence",
+        "engine.c",
+        LOG,
+        "    guesses = kvmd->guesses;\n",
+        "    guesses = kvmd->stats.overflows;\n",
+    ),
+    Mutant(
+        "I8",
         "one that is under way is not waited for",
         "engine.c",
         ("overflow/counted-when-whole", *OVERFLOW),
         """\
     g_mutex_lock(&kvmd->lock);
-    overflows = kvmd->stats.overflows;
+    guesses = kvmd->guesses;
     g_mutex_unlock(&kvmd->lock);
 """,
-        "    overflows = kvmd->stats.overflows;\n",
+        "    guesses = kvmd->guesses;\n",
     ),
     Mutant(
         "I8",
@@ -922,12 +938,19 @@ COLLECTED = (
         "    return kvmd_shared_harvest(",
     ),
     Mutant(
-        "I2",
-        "dirty-bits: nobody hears of a clear that failed",
+        "I3",
+        "dirty-bits: a clear that failed publishes what nobody wrote",
         "dirty-bits.c",
         DIRTY_BITS,
-        "        kvmd_publish_range(kvmd, slot, first, pages);\n",
-        "        (void)pages;\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        """\
+    int ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);
+
+    if (ret < 0) {
+        kvmd_publish_range(kvmd, slot, first, pages);
+    }
+    return ret;
+""",
     ),
     Mutant(
         "I2",
@@ -1091,35 +1114,35 @@ JUST_IN_TIME = (
         "dirty-bits: what was written since the sync waits for the next",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = 0;\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return 0;\n",
     ),
     Mutant(
         "cost",
         "dirty-bits: a clear does not collect",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages,\n"
-        "                             kvmd_shared_harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages,\n"
+        "                              kvmd_shared_harvest);\n",
     ),
     Mutant(
         "cost",
         "dirty-bits: a clear does not harvest",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = collect(kvmd, slot->region.guest_phys_addr +\n"
-        "                  first * kvmd->page_size, pages * kvmd->page_size);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return collect(kvmd, slot->region.guest_phys_addr +\n"
+        "                   first * kvmd->page_size, pages * kvmd->page_size);\n",
     ),
     Mutant(
         "cost",
         "dirty-bits: a clear collects all of the slot",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = kvmd_harvest_range(kvmd, slot, 0,\n"
-        "                             kvmd_slot_pages(kvmd, slot), harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, 0,\n"
+        "                              kvmd_slot_pages(kvmd, slot), harvest);\n",
     ),
     Mutant(
         "cost",

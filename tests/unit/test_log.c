@@ -249,7 +249,9 @@ static void test_get_fails(void)
         rig_write_range(v, 1, 0, 20);
         rig_forget(r);
         fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, 1);
+        g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, 0);
         g_assert_cmpint(rig_sync(r), ==, -EIO);
+        g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, 1);
         g_assert_cmpuint(rig_published(a), ==, PAGES);
         g_assert_cmpuint(rig_published(b), ==, 20);
         rig_check(r);

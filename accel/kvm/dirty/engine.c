@@ -404,12 +404,12 @@ void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats)
         kvmd_vm_stat(kvmd->vm_stats, "write_fault_ns", &stats->fault_ns);
 }
 
-uint64_t kvmd_overflows(KvmDirty *kvmd)
+uint64_t kvmd_guesses(KvmDirty *kvmd)
 {
-    uint64_t overflows;
+    uint64_t guesses;
 
     g_mutex_lock(&kvmd->lock);
-    overflows = kvmd->stats.overflows;
+    guesses = kvmd->guesses;
     g_mutex_unlock(&kvmd->lock);
-    return overflows;
+    return guesses;
 }

@@ -124,6 +124,7 @@ struct KvmDirty {
     GCond split_wake;
 
     bool rearm_failed;          /* all pages stay dirty until it succeeds */
+    uint64_t guesses;           /* kvmd_guesses() */
 
     uint32_t ring_size;         /* ring.c: entries, a power of two, or 0 */
     GPtrArray *vcpus;           /* KvmDirtyVcpu *, removed ones too */

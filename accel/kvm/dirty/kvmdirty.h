@@ -240,7 +240,8 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
  * the range that were written meanwhile are published, and maybe others.
  * Returns: 0; -EINVAL if the range ends beyond the slot; or -errno of the
  * ioctl that failed.  After an error the pages are still to be re-armed, and
- * the next sync publishes them again.
+ * the next sync publishes them again; but with KVMD_DIRTY_BITS they are armed,
+ * and it publishes what was written since the last.
  */
 int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
                     uint64_t first, uint64_t pages);
@@ -349,9 +350,12 @@ typedef struct KvmDirtyStats {
 void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats);
 
 /*
- * The overflows of KvmDirtyStats alone, without asking KVM.  One that has begun
- * to publish is waited for, and counts.
+ * kvmd_guesses:
+ * Returns: how often pages were published that nothing tells were written: all
+ * of those logged, of a slot or of a range, after an overflow, or because a
+ * harvest or a re-arm failed.  A publication that has begun is waited for, and
+ * counts.  KVM is not asked.
  */
-uint64_t kvmd_overflows(KvmDirty *kvmd);
+uint64_t kvmd_guesses(KvmDirty *kvmd);
 
 #endif
