@@ -12,7 +12,7 @@ import pytest
 
 from tests.migration.compare import differing_pages
 from tests.migration.migrate import Options, migrate
-from tests.migration.vm import VM, Config, qemu
+from tests.migration.vm import VM, Config, best, qemu
 
 KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 = 168
 KVM_CAP_DIRTY_LOG_RING = 192
@@ -50,12 +50,27 @@ def start_and_fail(accel: str) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("accel", ["kvm,dirty-tracking=ring",
-                                   "kvm,dirty-ring-size=4096"])
+@pytest.mark.parametrize("accel", [
+    "kvm,dirty-tracking=ring", "kvm,dirty-tracking=ring,dirty-ring-size=4096"])
 def test_ring_is_refused_without_rings(
         hide: None, monkeypatch: pytest.MonkeyPatch, accel: str) -> None:
     monkeypatch.setenv("HIDE_CAPS", str(KVM_CAP_DIRTY_LOG_RING))
     assert "KVM_CAP_DIRTY_LOG_RING" in start_and_fail(accel)
+
+
+def test_ring_size_alone_warns_without_rings(
+        hide: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIDE_CAPS", str(KVM_CAP_DIRTY_LOG_RING))
+    config = Config(qemu("ours"), accel="kvm,dirty-ring-size=4096")
+    with VM("guest", config) as vm:
+        vm.wait_writing()
+        found = vm.qmp("query-dirty-tracking")
+        assert found["mechanism"] == best().name
+        assert found["ring-size"] == 0
+        assert "ring" in [each["mechanism"] for each in found["passed-over"]]
+        (warning,) = vm.messages().splitlines()
+        assert "warning: dirty-ring-size=4096" in warning
+        assert "KVM_CAP_DIRTY_LOG_RING" in warning
 
 
 @pytest.mark.parametrize("hidden", [

@@ -1333,6 +1333,22 @@ HOST = (
     ),
     Mutant(
         "host",
+        "a ring size alone is refused where there are no rings",
+        "engine.c",
+        CONFIG,
+        "        mechanism = ring_if_any(kvmd);\n",
+        "        mechanism = KVMD_RING;\n",
+    ),
+    Mutant(
+        "host",
+        "a ring that there is not has a size",
+        "engine.c",
+        CONFIG,
+        "    kvmd->ring_size = 0;\n    return KVMD_AUTO;\n",
+        "    return KVMD_AUTO;\n",
+    ),
+    Mutant(
+        "host",
         "EAGAIN is asked again, for as long as it takes",
         "engine.c",
         LOG,

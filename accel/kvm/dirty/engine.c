@@ -178,6 +178,22 @@ static void forget_reasons(KvmDirty *kvmd)
 }
 
 /*
+ * A ring size without a mechanism's name.  Who gives one for every host, as
+ * libvirt's domains do, has bitmaps where there are no rings.
+ */
+static KvmDirtyMechanism ring_if_any(KvmDirty *kvmd)
+{
+    if (kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING)) {
+        return KVMD_RING;
+    }
+    kvmd_warn(kvmd, "dirty-ring-size=%u has no effect: this host's KVM has no "
+              "dirty rings (KVM_CAP_DIRTY_LOG_RING), and bitmaps are used",
+              kvmd->ring_size);
+    kvmd->ring_size = 0;
+    return KVMD_AUTO;
+}
+
+/*
  * Enable what @config asks for, and tell why in terms of @option.  Returns:
  * the mechanism, or KVMD_AUTO with @error set and the old reasons kept.
  */
@@ -187,7 +203,7 @@ static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
     KvmDirtyMechanism mechanism = config->mechanism;
 
     if (mechanism == KVMD_AUTO && config->ring_size) {
-        mechanism = KVMD_RING;
+        mechanism = ring_if_any(kvmd);
     }
     if (mechanism != KVMD_AUTO && !enable(kvmd, mechanism, error)) {
         return KVMD_AUTO;
@@ -195,6 +211,10 @@ static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
     forget_reasons(kvmd);
     if (mechanism == KVMD_AUTO) {
         mechanism = enable_best(kvmd);
+        if (config->ring_size) {
+            kvmd->passed_over[KVMD_RING] = g_strdup(
+                "this host's KVM has no dirty rings (KVM_CAP_DIRTY_LOG_RING)");
+        }
         kvmd->reason = g_strdup_printf(
             "chosen by %sauto: the best that this host has", option);
     } else if (config->mechanism == KVMD_AUTO) {

@@ -108,8 +108,8 @@ typedef struct KvmDirtyConfig {
     KvmDirtyMechanism mechanism;
     /*
      * Entries per vCPU's ring: a power of two, or 0 for none.  With
-     * KVMD_AUTO a size chooses KVMD_RING; with KVMD_RING and 0 the largest
-     * ring up to KVMD_RING_DEFAULT is taken.
+     * KVMD_AUTO a size chooses KVMD_RING, if the host has rings, or else warns;
+     * with KVMD_RING and 0 the largest ring up to KVMD_RING_DEFAULT is taken.
      */
     uint32_t ring_size;
 } KvmDirtyConfig;
@@ -134,8 +134,8 @@ bool kvmd_config_check(const KvmDirtyConfig *config, GError **error);
  * called after KVM_CREATE_VM and before the first vCPU and the first slot.
  * @vmm is copied; @opaque is passed to its functions.
  * Returns: the engine, owned by the caller; NULL with @error set if @config
- * asks by name for what the host lacks.  KVMD_AUTO without a size never
- * fails.
+ * asks by name for what the host lacks, or its rings are not of that size.
+ * KVMD_AUTO without a size never fails.
  */
 KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
                    const KvmDirtyConfig *config, GError **error);
