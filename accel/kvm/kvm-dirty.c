@@ -37,6 +37,7 @@
 struct KVMDirtyTracking {
     KvmDirtyConfig config;
     KvmDirty *engine;
+    VMChangeStateEntry *vm_state;
     QemuThread reaper;
     bool reaper_started;
     OnOffAuto split;
@@ -200,7 +201,7 @@ static void vm_state_changed(void *opaque, bool running, RunState state)
     }
 }
 
-void kvm_dirty_init(KVMState *s)
+int kvm_dirty_init(KVMState *s)
 {
     GError *err = NULL;
 
@@ -209,12 +210,21 @@ void kvm_dirty_init(KVMState *s)
         !kvmd_split_set(s->dirty->engine, split_mode(s->dirty->split),
                         s->dirty->split_size, &err)) {
         error_report("%s", err->message);
-        exit(EXIT_FAILURE);
+        g_error_free(err);
+        return -ENOTSUP;
     }
-    qemu_add_vm_change_state_handler(vm_state_changed, s->dirty);
+    s->dirty->vm_state = qemu_add_vm_change_state_handler(vm_state_changed,
+                                                          s->dirty);
     trace_kvm_dirty_init(
         kvmd_mechanism_name(kvmd_mechanism(s->dirty->engine)),
         kvmd_reason(s->dirty->engine));
+    return 0;
+}
+
+void kvm_dirty_cleanup(KVMState *s)
+{
+    g_clear_pointer(&s->dirty->vm_state, qemu_del_vm_change_state_handler);
+    g_clear_pointer(&s->dirty->engine, kvmd_free);
 }
 
 static void *reaper_thread(void *opaque)
