@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.migration.cases import migrate_identical
+from tests.migration.cases import assert_identical, migrate_identical
 from tests.migration.guest import Writer
-from tests.migration.migrate import ANY_DOWNTIME, Options
+from tests.migration.migrate import (ANY_DOWNTIME, CRAWL, Options, finish,
+                                     start, wait, wait_rounds)
+from tests.migration.test_hot_pages import BITMAP, BITMAP_PENDING, add_bitmap
 from tests.migration.test_loop import UNPLUGGED_GIB, with_unplugged
 from tests.migration.vm import LOG, VM, Config, pair, qemu
 
@@ -56,6 +58,28 @@ def test_unplugged_memory_is_not_sent(failing: Path) -> None:
         src.wait_writing()
         result = migrate_identical(src, dst, NEVER_CONVERGES)
         assert result.pages < UNPLUGGED_GIB << 18
+
+
+def test_nothing_is_sent_to_a_guest_that_runs(failing: Path) -> None:
+    """RAM is complete when a postcopy without RAM begins.
+
+    What a sync after that finds would be sent to a QEMU whose guest may run
+    already, and which ends when it gets it.
+    """
+    with pair(config(mib=128, extra=BITMAP,
+                     writer=Writer(mib=8, pattern=1, cpus=2))) as (src, dst):
+        src.wait_writing()
+        add_bitmap(src)
+        src.qmp("migrate-set-parameters", max_postcopy_bandwidth=CRAWL)
+        start(src, dst, BITMAP_PENDING)
+        wait_rounds(src, dst, 3, BITMAP_PENDING)
+        src.qmp("migrate-start-postcopy")
+        wait(src, dst, BITMAP_PENDING.timeout, "switch",
+             lambda state: state.get("status") == "postcopy-active")
+        failing.touch()
+        src.qmp("migrate-set-parameters", max_postcopy_bandwidth=0)
+        finish(src, dst, BITMAP_PENDING)
+        assert_identical(src, dst)
 
 
 def fall_back(accel: str, monkeypatch: pytest.MonkeyPatch) -> str:
