@@ -29,8 +29,8 @@ void kvm_dirty_instance_finalize(Object *obj);
 int kvm_dirty_init(KVMState *s);
 
 /*
- * kvm_dirty_cleanup: undo kvm_dirty_init(), if it was called, when KVM cannot be
- * used after all; before s->vmfd is closed, with no vCPU and no slot made yet.
+ * kvm_dirty_cleanup: undo kvm_dirty_init(), if it was called, when KVM cannot
+ * be used after all; before s->vmfd is closed, with no vCPU and no slot made.
  */
 void kvm_dirty_cleanup(KVMState *s);
 

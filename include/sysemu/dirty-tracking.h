@@ -96,11 +96,11 @@ void dirty_tracking_end(void);
 
 /*
  * kvm_dirty_tracking_guessed: for a guest that runs under KVM, whether what
- * a sync has just taken from ram_list.dirty_memory may be there without evidence,
- * because a ring overflowed or a harvest failed: memory that nobody wrote to is
- * dirty then, or memory that there is not, which a RamDiscardManager has
- * discarded.  Asked once in each sync, after all blocks' bits were taken; called
- * with the BQL held.
+ * a sync has just taken from ram_list.dirty_memory may be there without
+ * evidence, because a ring overflowed or a harvest failed: memory that nobody
+ * wrote to is dirty then, or memory that there is not, which a
+ * RamDiscardManager has discarded.  Asked once in each sync, after all blocks'
+ * bits were taken; called with the BQL held.
  */
 bool kvm_dirty_tracking_guessed(void);
 

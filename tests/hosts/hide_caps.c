@@ -1,7 +1,7 @@
 /*
- * LD_PRELOAD: a host whose KVM lacks the capabilities that HIDE_CAPS lists, and
- * whose KVM_GET_DIRTY_LOG fails while there is the file that FAIL_HARVEST names.
- * With SPOIL_FREED what has been freed is not used again, and makes no sense.
+ * LD_PRELOAD: a host whose KVM lacks the capabilities that HIDE_CAPS lists,
+ * and whose KVM_GET_DIRTY_LOG fails while the file that FAIL_HARVEST names is
+ * there.  With SPOIL_FREED what was freed is not used again, nor readable.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
