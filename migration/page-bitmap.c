@@ -3,12 +3,16 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A group is in one of three states:
+ * A group is in one of three states, which are two bits side by side:
  *
- *   some full   its pages              its words
- *    0    0     none is set            mean nothing
- *    1    1     all are set            mean nothing
- *    1    0     some, maybe all, are   one bit for each page
+ *           its pages              its words
+ *   EMPTY   none is set            mean nothing
+ *   FULL    all are set            mean nothing
+ *   MIXED   some, maybe all, are   one bit for each page
+ *
+ * One store changes both bits: what one function takes for set is never what
+ * another takes for clear.  There is no fourth state; if there were, all would
+ * take its pages for set.
  *
  * Words that mean nothing were perhaps never written: they are not zeroed in
  * advance, and the host gives no memory for what stays untouched.  Past the
@@ -21,9 +25,15 @@
 struct PageBitmap {
     unsigned long pages;
     unsigned long *words;
-    unsigned long *some;
-    unsigned long *full;
+    unsigned long *states;      /* STATE_BITS for each group */
 };
+
+#define STATE_BITS 2UL
+
+enum { EMPTY = 0, MIXED = 1, FULL = 3 };
+
+/* In a word of states: what FULL has and MIXED has not. */
+#define FULL_BITS (~0UL / FULL * (FULL & ~MIXED))
 
 /* The part of a range of pages that lies in one group. */
 typedef struct Part {
@@ -48,14 +58,34 @@ static unsigned long *words_of(const PageBitmap *map, unsigned long group)
     return map->words + group * PAGE_GROUP_WORDS;
 }
 
+static unsigned long *state_word(const PageBitmap *map, unsigned long group)
+{
+    return map->states + BIT_WORD(group * STATE_BITS);
+}
+
+static unsigned state_of(const PageBitmap *map, unsigned long group)
+{
+    return *state_word(map, group) >> group * STATE_BITS % BITS_PER_LONG &
+           FULL;
+}
+
+static void set_state(PageBitmap *map, unsigned long group,
+                      unsigned long state)
+{
+    unsigned long *word = state_word(map, group);
+    unsigned shift = group * STATE_BITS % BITS_PER_LONG;
+
+    *word = (*word & ~((unsigned long)FULL << shift)) | state << shift;
+}
+
 static bool is_empty(const PageBitmap *map, unsigned long group)
 {
-    return !test_bit(group, map->some);
+    return state_of(map, group) == EMPTY;
 }
 
 static bool is_full(const PageBitmap *map, unsigned long group)
 {
-    return test_bit(group, map->full);
+    return state_of(map, group) > MIXED;
 }
 
 PageBitmap *page_bitmap_new(unsigned long pages)
@@ -65,8 +95,7 @@ PageBitmap *page_bitmap_new(unsigned long pages)
 
     map->pages = pages;
     map->words = g_new(unsigned long, groups * PAGE_GROUP_WORDS);
-    map->some = bitmap_new(groups);
-    map->full = bitmap_new(groups);
+    map->states = bitmap_new(groups * STATE_BITS);
     return map;
 }
 
@@ -74,22 +103,19 @@ void page_bitmap_free(PageBitmap *map)
 {
     if (map) {
         g_free(map->words);
-        g_free(map->some);
-        g_free(map->full);
+        g_free(map->states);
         g_free(map);
     }
 }
 
 void page_bitmap_set_all(PageBitmap *map)
 {
-    bitmap_set(map->some, 0, page_groups(map->pages));
-    bitmap_set(map->full, 0, page_groups(map->pages));
+    bitmap_set(map->states, 0, page_groups(map->pages) * STATE_BITS);
 }
 
 void page_bitmap_clear_all(PageBitmap *map)
 {
-    bitmap_zero(map->some, page_groups(map->pages));
-    bitmap_zero(map->full, page_groups(map->pages));
+    bitmap_zero(map->states, page_groups(map->pages) * STATE_BITS);
 }
 
 /* Give the words of @group a meaning, before one of them changes. */
@@ -99,11 +125,11 @@ static unsigned long *open_group(PageBitmap *map, unsigned long group)
 
     if (is_empty(map, group)) {
         bitmap_zero(words, PAGE_GROUP);
-        set_bit(group, map->some);
+        set_state(map, group, MIXED);
     } else if (is_full(map, group)) {
         bitmap_zero(words, PAGE_GROUP);
         bitmap_set(words, 0, part_at(group * PAGE_GROUP, map->pages).pages);
-        clear_bit(group, map->full);
+        set_state(map, group, MIXED);
     }
     return words;
 }
@@ -112,7 +138,7 @@ static unsigned long *open_group(PageBitmap *map, unsigned long group)
 static void close_group(PageBitmap *map, unsigned long group)
 {
     if (bitmap_empty(words_of(map, group), PAGE_GROUP)) {
-        clear_bit(group, map->some);
+        set_state(map, group, EMPTY);
     }
 }
 
@@ -171,39 +197,56 @@ static void clear_part(PageBitmap *map, Part part)
     }
 }
 
-/* The bits of the word of @group that are for the groups [@first, @end). */
-static unsigned long group_mask(unsigned long group, unsigned long first,
-                                unsigned long end)
+/* Those of [@first, @end) among the bits of the word that has @bit. */
+static unsigned long word_mask(unsigned long bit, unsigned long first,
+                               unsigned long end)
 {
-    unsigned long base = group - group % BITS_PER_LONG;
+    unsigned long base = bit - bit % BITS_PER_LONG;
     unsigned long from = MAX(first, base), to = MIN(end, base + BITS_PER_LONG);
 
     return from < to ? MAKE_64BIT_MASK(from - base, to - from) : 0;
 }
 
-/* Clear whole groups, a word of them at a time.  Returns: their pages. */
+/* Clear whole groups, a word of states at a time.  Returns: their pages. */
 static unsigned long clear_groups(PageBitmap *map, unsigned long group,
                                   unsigned long end)
 {
+    const unsigned long per_word = BITS_PER_LONG / STATE_BITS;
     unsigned long count = 0;
 
     while (group < end) {
-        unsigned long base = group - group % BITS_PER_LONG;
-        unsigned long mask = group_mask(group, group, end);
-        unsigned long *some = map->some + BIT_WORD(group);
-        unsigned long *full = map->full + BIT_WORD(group);
-        unsigned long mixed = *some & ~*full & mask;
+        unsigned long base = group - group % per_word;
+        unsigned long mask = word_mask(group * STATE_BITS, group * STATE_BITS,
+                                       end * STATE_BITS);
+        unsigned long *states = state_word(map, group);
+        unsigned long full = *states & mask & FULL_BITS;
+        unsigned long mixed = *states & mask & ~FULL_BITS & ~(full >> 1);
 
-        count += ctpopl(*full & mask) * PAGE_GROUP;
+        count += ctpopl(full) * PAGE_GROUP;
         for (; mixed; mixed &= mixed - 1) {
-            count += bitmap_count_one(words_of(map, base + ctzl(mixed)),
-                                      PAGE_GROUP);
+            count += bitmap_count_one(
+                words_of(map, base + ctzl(mixed) / STATE_BITS), PAGE_GROUP);
         }
-        *some &= ~mask;
-        *full &= ~mask;
-        group = base + BITS_PER_LONG;
+        *states &= ~mask;
+        group = base + per_word;
     }
     return count;
+}
+
+/* Returns: the first group from @group on, below @end, that is not EMPTY. */
+static unsigned long next_not_empty(const PageBitmap *map, unsigned long end,
+                                    unsigned long group)
+{
+    return find_next_bit(map->states, end * STATE_BITS, group * STATE_BITS) /
+           STATE_BITS;
+}
+
+/* The same for FULL. */
+static unsigned long next_not_full(const PageBitmap *map, unsigned long end,
+                                   unsigned long group)
+{
+    return find_next_zero_bit(map->states, end * STATE_BITS,
+                              group * STATE_BITS) / STATE_BITS;
 }
 
 unsigned long page_bitmap_count(const PageBitmap *map, unsigned long first,
@@ -271,7 +314,7 @@ unsigned long page_bitmap_next(const PageBitmap *map, unsigned long end,
         if (page < end && page / PAGE_GROUP == group) {
             return page;
         }
-        group = find_next_bit(map->some, page_groups(end), group + 1);
+        group = next_not_empty(map, page_groups(end), group + 1);
         start = group * PAGE_GROUP;
     }
     return end;
@@ -303,7 +346,7 @@ unsigned long page_bitmap_next_zero(const PageBitmap *map, unsigned long end,
         if (page < end && page / PAGE_GROUP == group) {
             return page;
         }
-        group = find_next_zero_bit(map->full, page_groups(end), group + 1);
+        group = next_not_full(map, page_groups(end), group + 1);
         start = group * PAGE_GROUP;
     }
     return end;
@@ -399,9 +442,9 @@ static unsigned long harvest_groups(const Harvest *harvest,
         if (!page_block_look(word)) {
             continue;
         }
-        touched = group_mask(group, first, end);
-        whole = group_mask(group, page_groups(harvest->first),
-                           harvest->end / PAGE_GROUP);
+        touched = word_mask(group, first, end);
+        whole = word_mask(group, page_groups(harvest->first),
+                          harvest->end / PAGE_GROUP);
         touched &= qatomic_fetch_and(word, ~whole);
         for (; touched; touched &= touched - 1) {
             count += take_group(harvest, group + ctzl(touched));

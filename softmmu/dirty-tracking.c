@@ -68,9 +68,9 @@ void dirty_tracking_end(void)
     }
 }
 
-bool dirty_tracking_overflowed(void)
+bool dirty_tracking_guessed(void)
 {
-    return kvm_enabled() && kvm_dirty_tracking_overflowed();
+    return kvm_enabled() && kvm_dirty_tracking_guessed();
 }
 
 void dirty_tracking_sync_ahead(void)
@@ -85,7 +85,9 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
     if (!kvm_enabled()) {
         error_setg(errp, "set-dirty-tracking is for guests that run under "
                    "KVM, and this one does not");
-    } else if (!migration_is_idle()) {
+    } else if (!migration_is_idle() ||
+               (global_dirty_tracking & GLOBAL_DIRTY_MIGRATION)) {
+        /* One that has failed is active until its thread has ended. */
         error_setg(errp, "set-dirty-tracking is not possible while a "
                    "migration or snapshot is active: wait for it or cancel "
                    "it");

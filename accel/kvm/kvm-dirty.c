@@ -37,6 +37,7 @@
 struct KVMDirtyTracking {
     KvmDirtyConfig config;
     KvmDirty *engine;
+    VMChangeStateEntry *vm_state;
     QemuThread reaper;
     bool reaper_started;
     OnOffAuto split;
@@ -50,7 +51,7 @@ struct KVMDirtyTracking {
     uint64_t held_ns;           /* in the last sync */
     uint64_t rounds;            /* of the migration, or of the last one */
     KvmDirtyStats round_stats;  /* at the end of the last round */
-    uint64_t overflows[2];      /* the last time they were asked for, and
+    uint64_t guesses[2];        /* the last time they were asked for, and
                                    the last but one */
     DirtyTrackingRound history[ROUNDS_KEPT];
 };
@@ -200,7 +201,7 @@ static void vm_state_changed(void *opaque, bool running, RunState state)
     }
 }
 
-void kvm_dirty_init(KVMState *s)
+int kvm_dirty_init(KVMState *s)
 {
     GError *err = NULL;
 
@@ -209,12 +210,21 @@ void kvm_dirty_init(KVMState *s)
         !kvmd_split_set(s->dirty->engine, split_mode(s->dirty->split),
                         s->dirty->split_size, &err)) {
         error_report("%s", err->message);
-        exit(EXIT_FAILURE);
+        g_error_free(err);
+        return -ENOTSUP;
     }
-    qemu_add_vm_change_state_handler(vm_state_changed, s->dirty);
+    s->dirty->vm_state = qemu_add_vm_change_state_handler(vm_state_changed,
+                                                          s->dirty);
     trace_kvm_dirty_init(
         kvmd_mechanism_name(kvmd_mechanism(s->dirty->engine)),
         kvmd_reason(s->dirty->engine));
+    return 0;
+}
+
+void kvm_dirty_cleanup(KVMState *s)
+{
+    g_clear_pointer(&s->dirty->vm_state, qemu_del_vm_change_state_handler);
+    g_clear_pointer(&s->dirty->engine, kvmd_free);
 }
 
 static void *reaper_thread(void *opaque)
@@ -319,14 +329,14 @@ void kvm_dirty_tracking_round(void)
  * One that was counted last time may have published after the bits were taken,
  * and so counts once more.
  */
-bool kvm_dirty_tracking_overflowed(void)
+bool kvm_dirty_tracking_guessed(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
-    uint64_t last_but_one = dirty->overflows[1];
+    uint64_t last_but_one = dirty->guesses[1];
 
-    dirty->overflows[1] = dirty->overflows[0];
-    dirty->overflows[0] = kvmd_overflows(dirty->engine);
-    return dirty->overflows[0] != last_but_one;
+    dirty->guesses[1] = dirty->guesses[0];
+    dirty->guesses[0] = kvmd_guesses(dirty->engine);
+    return dirty->guesses[0] != last_but_one;
 }
 
 /*

@@ -23,9 +23,16 @@ void kvm_dirty_instance_finalize(Object *obj);
 
 /*
  * kvm_dirty_init: choose and enable a mechanism, once s->vmfd is there.
- * Exits with a message if what was asked for by name is not to be had.
+ * Returns: 0; or -errno, having told the user, if what was asked for is not to
+ * be had.
  */
-void kvm_dirty_init(KVMState *s);
+int kvm_dirty_init(KVMState *s);
+
+/*
+ * kvm_dirty_cleanup: undo kvm_dirty_init(), if it was called, when KVM cannot
+ * be used after all; before s->vmfd is closed, with no vCPU and no slot made.
+ */
+void kvm_dirty_cleanup(KVMState *s);
 
 /* The log_* members of @kml's listener that read and re-arm the log. */
 void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml);

@@ -43,7 +43,7 @@ void kvm_dirty_tracking_end(void)
     g_assert_not_reached();
 }
 
-bool kvm_dirty_tracking_overflowed(void)
+bool kvm_dirty_tracking_guessed(void)
 {
     g_assert_not_reached();
 }

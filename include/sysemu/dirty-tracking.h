@@ -95,18 +95,19 @@ void kvm_dirty_tracking_end(void);
 void dirty_tracking_end(void);
 
 /*
- * kvm_dirty_tracking_overflowed: for a guest that runs under KVM, whether what
- * a sync has just taken from ram_list.dirty_memory may be from a ring that
- * overflowed, and so memory that nobody wrote to is dirty, or memory that there
- * is not: what a RamDiscardManager has discarded.  Asked once in each sync,
- * after all blocks' bits were taken; called with the BQL held.
+ * kvm_dirty_tracking_guessed: for a guest that runs under KVM, whether what
+ * a sync has just taken from ram_list.dirty_memory may be there without
+ * evidence, because a ring overflowed or a harvest failed: memory that nobody
+ * wrote to is dirty then, or memory that there is not, which a
+ * RamDiscardManager has discarded.  Asked once in each sync, after all blocks'
+ * bits were taken; called with the BQL held.
  */
-bool kvm_dirty_tracking_overflowed(void);
+bool kvm_dirty_tracking_guessed(void);
 
 /*
- * dirty_tracking_overflowed: the same for any guest.
+ * dirty_tracking_guessed: the same for any guest.
  */
-bool dirty_tracking_overflowed(void);
+bool dirty_tracking_guessed(void);
 
 /*
  * kvm_dirty_tracking_sync_ahead: a sync of all memory is about to follow under

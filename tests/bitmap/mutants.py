@@ -43,6 +43,7 @@ PROGRAMS = {
     HOT_HEADER: "test_hot_pages",
     HOT: "test_hot_pages",
 }
+STATES = "test_page_states"  # which has SOURCE in it
 
 SEED = "--seed=R02S" + 32 * "1"
 LIMIT = 120  # seconds
@@ -56,6 +57,11 @@ class Mutant:
     file: str
     old: str
     new: str
+    program: str = ""  # where it is not the one of its file
+
+    def noticed_by(self) -> str:
+        """Return the program that has to fail."""
+        return self.program or PROGRAMS[self.file]
 
 
 SUMMARY = (
@@ -239,19 +245,13 @@ GROUPS = (
     Mutant(
         "full: a group stays so",
         SOURCE,
-        "        clear_bit(group, map->full);\n    }\n    return words;\n",
+        "        set_state(map, group, MIXED);\n    }\n    return words;\n",
         "    }\n    return words;\n",
     ),
     Mutant(
         "full: it is forgotten by set_all",
         SOURCE,
-        "    bitmap_set(map->full, 0, page_groups(map->pages));\n",
-        "",
-    ),
-    Mutant(
-        "full: a group that is cleared stays so",
-        SOURCE,
-        "        *full &= ~mask;\n",
+        "    bitmap_set(map->states, 0, page_groups(map->pages) * STATE_BITS);\n",
         "",
     ),
     Mutant(
@@ -263,33 +263,33 @@ GROUPS = (
     Mutant(
         "clear: full groups do not count",
         SOURCE,
-        "        count += ctpopl(*full & mask) * PAGE_GROUP;\n",
+        "        count += ctpopl(full) * PAGE_GROUP;\n",
         "",
     ),
     Mutant(
         "clear: the others of a word go too",
         SOURCE,
-        "        unsigned long mask = group_mask(group, group, end);\n",
-        "        unsigned long mask = group_mask(group, base, end);\n",
+        "word_mask(group * STATE_BITS, group * STATE_BITS,\n",
+        "word_mask(group * STATE_BITS, base * STATE_BITS,\n",
     ),
     Mutant(
         "clear: one word of groups is all",
         SOURCE,
-        "        group = base + BITS_PER_LONG;\n",
+        "        group = base + per_word;\n",
         "        break;\n",
     ),
     Mutant(
         "empty: old words come back",
         SOURCE,
         "        bitmap_zero(words, PAGE_GROUP);\n"
-        "        set_bit(group, map->some);\n",
-        "        set_bit(group, map->some);\n",
+        "        set_state(map, group, MIXED);\n",
+        "        set_state(map, group, MIXED);\n",
     ),
     Mutant(
         "empty: a group stays so",
         SOURCE,
-        "        set_bit(group, map->some);\n",
-        "",
+        "        set_state(map, group, MIXED);\n    } else",
+        "    } else",
     ),
     Mutant(
         "empty: a group is so when one word is",
@@ -300,8 +300,41 @@ GROUPS = (
     Mutant(
         "empty: a group that is cleared is not",
         SOURCE,
-        "        *some &= ~mask;\n",
+        "        *states &= ~mask;\n",
         "",
+    ),
+)
+
+# What a test that asks the functions for all it knows cannot bring about.
+AGREED = (
+    Mutant(
+        "states: the one that there is not is empty to a searcher",
+        SOURCE,
+        "    return state_of(map, group) == EMPTY;\n",
+        "    return !(state_of(map, group) & MIXED);\n",
+        STATES,
+    ),
+    Mutant(
+        "states: the one that there is not is not full",
+        SOURCE,
+        "    return state_of(map, group) > MIXED;\n",
+        "    return state_of(map, group) == FULL;\n",
+        STATES,
+    ),
+    Mutant(
+        "states: a full group is counted by both its bits",
+        SOURCE,
+        " & ~FULL_BITS & ~(full >> 1);\n",
+        " & ~FULL_BITS;\n",
+        STATES,
+    ),
+    Mutant(
+        "states: that of a neighbour changes too",
+        SOURCE,
+        "    *word = (*word & ~((unsigned long)FULL << shift)) | "
+        "state << shift;\n",
+        "    *word = state << shift;\n",
+        STATES,
     ),
 )
 
@@ -309,14 +342,16 @@ SEARCH = (
     Mutant(
         "next: a group is skipped",
         SOURCE,
-        "find_next_bit(map->some, page_groups(end), group + 1)",
-        "find_next_bit(map->some, page_groups(end), group + 2)",
+        "next_not_empty(map, page_groups(end), group + 1)",
+        "next_not_empty(map, page_groups(end), group + 2)",
     ),
     Mutant(
         "next zero: a group with a page has no other",
         SOURCE,
-        "find_next_zero_bit(map->full, ",
-        "find_next_zero_bit(map->some, ",
+        "        group = next_not_full(map, page_groups(end), group + 1);\n",
+        "        do {\n"
+        "            group = next_not_full(map, page_groups(end), group + 1);\n"
+        "        } while (group < page_groups(end) && !is_empty(map, group));\n",
     ),
     Mutant(
         "next zero: a full group is searched by its words",
@@ -654,7 +689,7 @@ HOT_PAGES = (
     ),
 )
 
-MUTANTS = SUMMARY + GROUPS + SEARCH + HOT_PAGES
+MUTANTS = SUMMARY + GROUPS + AGREED + SEARCH + HOT_PAGES
 
 
 class Failure(Exception):
@@ -675,7 +710,8 @@ def build(cc: list[str], work: Path, program: str) -> None:
         *cc,
         *("-O1", "-w", "-std=gnu11"),
         *(f"-I{TESTS}", "-Iinclude", "-Imigration"),
-        *(f"{TESTS}/{program}.c", SOURCE, HOT),
+        f"{TESTS}/{program}.c",
+        *((SOURCE, HOT) if program != STATES else ()),
         *glib("--cflags"),
         *glib("--libs"),
         *("-o", program),
@@ -753,7 +789,7 @@ def main() -> int:
     ]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     cc = shlex.split(args.cc)
-    for program in sorted(set(PROGRAMS.values())):
+    for program in sorted({one.noticed_by() for one in mutants}):
         problem = judge(args.root, cc, program, None)
         if problem:
             print(f"Bail out! {program} without a mutant: {problem}")
@@ -762,7 +798,7 @@ def main() -> int:
     good = True
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         verdicts = pool.map(
-            lambda one: judge(args.root, cc, PROGRAMS[one.file], one), mutants
+            lambda one: judge(args.root, cc, one.noticed_by(), one), mutants
         )
         for number, verdict in enumerate(verdicts, 1):
             name = f"{number} - {mutants[number - 1].name}"

@@ -67,6 +67,7 @@ CHECKED = {
         "test_modes.py::test_reset_while_migrating[dirty-bits-sequential-1]",
         "test_modes.py::test_snapshot[dirty-bits-hot-spot-2]",
         "test_hot_pages.py::test_pages_wait[precopy-dirty-bits]",
+        "test_free_page_hints.py::test_hints[dirty-bits]",
         "test_hotplug.py::test_plug_and_unplug[dirty-bits-sequential-3]",
         "test_hotplug.py::test_dimm[dirty-bits]",
         "test_display.py::test_painting[dirty-bits-hot-spot-2]",

@@ -9,12 +9,15 @@ import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.path.abspath(os.environ.get("FDT_BUILD", ROOT / "build")))
 BUILD_SCRIPT = ROOT / "tests" / "guests" / "build.sh"
 SOURCES = (BUILD_SCRIPT, BUILD_SCRIPT.with_name("writer.S"))
 IMAGE = BUILD / "meson" / "tests" / "guests" / "writer.img"
+HINTER_SOURCES = (BUILD_SCRIPT, BUILD_SCRIPT.with_name("hinter.c"))
+HINTER_IMAGE = IMAGE.with_name("hinter.img")
 
 MIB = 1 << 20
 PAGE = 4096
@@ -56,7 +59,7 @@ class Writer:
 
     def image(self) -> bytes:
         """Return the disk image with these parameters in it."""
-        image = bytearray(_plain_image())
+        image = bytearray(_plain_image(IMAGE, SOURCES))
         magic, *_ = PARAMS.unpack_from(image, PARAMS_OFFSET)
         if magic != MAGIC:
             raise ValueError("the writer image has no parameter block.")
@@ -77,13 +80,43 @@ class Writer:
         return bytes(rom)
 
 
+@dataclass(frozen=True)
+class Hinter(Writer):
+    """The other guest, hinter.c: fields that differ from these do nothing.
+
+    From FREE to END it has regions of REGION bytes; one of every KINDS stays
+    free, beginning with the first.
+    """
+
+    mib: int = 16
+
+    FREE: ClassVar[int] = 32 * MIB
+    END: ClassVar[int] = 60 * MIB
+    REGION: ClassVar[int] = 300 * PAGE
+    KINDS: ClassVar[int] = 3
+    STATE: ClassVar[int] = CPU_PAGES + 16  # answers; a region's address, or 0
+
+    def image(self) -> bytes:
+        """Return what the ROM begins with."""
+        return _plain_image(HINTER_IMAGE, HINTER_SOURCES).ljust(ROM, b"\0")
+
+    def pages_of(self, start: int) -> range:
+        """Return the numbers of the pages of the region at START."""
+        return range(start // PAGE, min(start + self.REGION, self.END) // PAGE)
+
+    def free(self) -> set[int]:
+        """Return the numbers of the pages that stay free."""
+        starts = range(self.FREE, self.END, self.KINDS * self.REGION)
+        return {page for start in starts for page in self.pages_of(start)}
+
+
 @functools.lru_cache(maxsize=None)
-def _plain_image() -> bytes:
+def _plain_image(image: Path, sources: tuple[Path, ...]) -> bytes:
     """What the engine's build has made, as to make it takes 3 s in the lab."""
-    newest = max(source.stat().st_mtime for source in SOURCES)
-    if not IMAGE.exists() or IMAGE.stat().st_mtime < newest:
-        subprocess.run([str(BUILD_SCRIPT), str(IMAGE)], check=True)
-    return IMAGE.read_bytes()
+    newest = max(source.stat().st_mtime for source in sources)
+    if not image.exists() or image.stat().st_mtime < newest:
+        subprocess.run([str(BUILD_SCRIPT), str(image)], check=True)
+    return image.read_bytes()
 
 
 def unpack_counters(pages: bytes, cpus: int) -> list[int]:

@@ -116,6 +116,14 @@ def test_memory_comes_meanwhile(ours: Qemu, mechanism: Mechanism) -> None:
         migrate_identical(src, dst, held=plug)
 
 
+def with_unplugged(config: Config) -> Config:
+    """Return CONFIG with memory that could be plugged, and is not."""
+    return dataclasses.replace(config, extra=(
+        "-m", "128M,maxmem=16G", "-object",
+        f"memory-backend-ram,id=vmem,reserve=off,size={UNPLUGGED_GIB}G",
+        "-device", "virtio-mem-pci,memdev=vmem,requested-size=0"))
+
+
 @pytest.mark.parametrize("mechanism", [LOG, Mechanism(65536),
                                        Mechanism(1024)], ids=str)
 def test_unplugged_memory_is_not_sent(ours: Qemu,
@@ -125,13 +133,8 @@ def test_unplugged_memory_is_not_sent(ours: Qemu,
     Also after a ring overflowed, which makes all memory dirty: as KVM's
     emulator overfills small ones, where it has to run the guest.
     """
-    config = Config(
-        ours, ours.accel(mechanism), writer=Writer(cpus=2),
-        extra=("-m", "128M,maxmem=16G", "-object",
-               f"memory-backend-ram,id=vmem,reserve=off,"
-               f"size={UNPLUGGED_GIB}G",
-               "-device", "virtio-mem-pci,memdev=vmem,requested-size=0"))
-    with pair(config) as (src, dst):
+    config = Config(ours, ours.accel(mechanism), writer=Writer(cpus=2))
+    with pair(with_unplugged(config)) as (src, dst):
         src.wait_writing()
         result = migrate_identical(src, dst)
         ram = result.info["ram"]

@@ -34,6 +34,7 @@ from table import MUTANTS, Mutant  # noqa: E402
 # The tests, and the engine each is linked with, as in tests/unit/meson.build.
 # Those that race threads are left out: they find things by chance.
 VARIANTS = {
+    "config": "plain",
     "slot": "plain",
     "log": "plain",
     "ring": "hooked",

@@ -53,6 +53,7 @@ SWITCH = ("switch", "random")
 LOG = ("log", "slot", "random")
 REAPER = ("reaper",)
 SPLIT = ("split",)
+CONFIG = ("config",)
 
 HARVEST = (
     Mutant(
@@ -411,15 +412,31 @@ ANSWERED = (
     ),
     Mutant(
         "I8",
+        "what is published without evidence is not counted",
+        "overflow.c",
+        (*LOG, *PROTECT),
+        "    kvmd->guesses++;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "only overflows count as published without evidence",
+        "engine.c",
+        LOG,
+        "    guesses = kvmd->guesses;\n",
+        "    guesses = kvmd->stats.overflows;\n",
+    ),
+    Mutant(
+        "I8",
         "one that is under way is not waited for",
         "engine.c",
         ("overflow/counted-when-whole", *OVERFLOW),
         """\
     g_mutex_lock(&kvmd->lock);
-    overflows = kvmd->stats.overflows;
+    guesses = kvmd->guesses;
     g_mutex_unlock(&kvmd->lock);
 """,
-        "    overflows = kvmd->stats.overflows;\n",
+        "    guesses = kvmd->guesses;\n",
     ),
     Mutant(
         "I8",
@@ -921,12 +938,19 @@ COLLECTED = (
         "    return kvmd_shared_harvest(",
     ),
     Mutant(
-        "I2",
-        "dirty-bits: nobody hears of a clear that failed",
+        "I3",
+        "dirty-bits: a clear that failed publishes what nobody wrote",
         "dirty-bits.c",
         DIRTY_BITS,
-        "        kvmd_publish_range(kvmd, slot, first, pages);\n",
-        "        (void)pages;\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        """\
+    int ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);
+
+    if (ret < 0) {
+        kvmd_publish_range(kvmd, slot, first, pages);
+    }
+    return ret;
+""",
     ),
     Mutant(
         "I2",
@@ -1090,35 +1114,35 @@ JUST_IN_TIME = (
         "dirty-bits: what was written since the sync waits for the next",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = 0;\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return 0;\n",
     ),
     Mutant(
         "cost",
         "dirty-bits: a clear does not collect",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages,\n"
-        "                             kvmd_shared_harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages,\n"
+        "                              kvmd_shared_harvest);\n",
     ),
     Mutant(
         "cost",
         "dirty-bits: a clear does not harvest",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = collect(kvmd, slot->region.guest_phys_addr +\n"
-        "                  first * kvmd->page_size, pages * kvmd->page_size);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return collect(kvmd, slot->region.guest_phys_addr +\n"
+        "                   first * kvmd->page_size, pages * kvmd->page_size);\n",
     ),
     Mutant(
         "cost",
         "dirty-bits: a clear collects all of the slot",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    ret = kvmd_harvest_range(kvmd, slot, 0,\n"
-        "                             kvmd_slot_pages(kvmd, slot), harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, 0,\n"
+        "                              kvmd_slot_pages(kvmd, slot), harvest);\n",
     ),
     Mutant(
         "cost",
@@ -1282,6 +1306,57 @@ AHEAD = (
     ),
 )
 
+HOST = (
+    Mutant(
+        "host",
+        "what the VMM starts has KVM's statistics",
+        "vm_stats.c",
+        CONFIG,
+        "    fcntl(fd, F_SETFD, FD_CLOEXEC);\n",
+        "",
+    ),
+    Mutant(
+        "host",
+        "each harvest that fails is told",
+        "log.c",
+        LOG,
+        "    slot->failure_told = true;\n",
+        "",
+    ),
+    Mutant(
+        "host",
+        "one harvest of a slot that fails is told, and no more",
+        "engine.c",
+        LOG,
+        "    slot->failure_told = false;\n",
+        "    (void)slot;\n",
+    ),
+    Mutant(
+        "host",
+        "a ring size alone is refused where there are no rings",
+        "engine.c",
+        CONFIG,
+        "        mechanism = ring_if_any(kvmd);\n",
+        "        mechanism = KVMD_RING;\n",
+    ),
+    Mutant(
+        "host",
+        "a ring that there is not has a size",
+        "engine.c",
+        CONFIG,
+        "    kvmd->ring_size = 0;\n    return KVMD_AUTO;\n",
+        "    return KVMD_AUTO;\n",
+    ),
+    Mutant(
+        "host",
+        "EAGAIN is asked again, for as long as it takes",
+        "engine.c",
+        LOG,
+        "    } while (ret == -EINTR);\n",
+        "    } while (ret == -EINTR || ret == -EAGAIN);\n",
+    ),
+)
+
 MUTANTS = (
     HARVEST
     + PUBLISH
@@ -1300,4 +1375,5 @@ MUTANTS = (
     + JUST_IN_TIME
     + PACE
     + AHEAD
+    + HOST
 )

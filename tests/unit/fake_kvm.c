@@ -87,6 +87,7 @@ FakeKvm *fake_new(const FakeConfig *config)
     k->vcpus = g_ptr_array_new();
     k->stats_fd = memfd_create("stats", MFD_CLOEXEC);
     g_assert_cmpint(k->stats_fd, >=, 0);
+    k->stats_given = -1;
     stats_write(k);
     return k;
 }
@@ -1054,7 +1055,8 @@ static int dispatch(FakeKvm *k, unsigned long request, void *arg)
     case KVM_SPLIT_HUGE_PAGES:
         return split(k, arg);
     case KVM_GET_STATS_FD:
-        return fcntl(k->stats_fd, F_DUPFD_CLOEXEC, 0);
+        /* Without close-on-exec, as older KVMs do. */
+        return k->stats_given = fcntl(k->stats_fd, F_DUPFD, 0);
     case KVM_CHECK_EXTENSION:
         return check_extension(k, (long)arg);
     case KVM_ENABLE_CAP:

@@ -142,7 +142,8 @@ struct FakeKvm {
     int patched;                /* FakePatched, enabled */
     uint64_t split_mode;        /* KVM_CAP_EAGER_PAGE_SPLIT's arguments */
     uint64_t split_chunk;
-    int stats_fd;               /* what KVM_GET_STATS_FD gives */
+    int stats_fd;               /* what KVM_GET_STATS_FD gives a copy of */
+    int stats_given;            /* the last of these; -1 before that */
     uint64_t faults, fault_ns;  /* what that says of write faults */
 
     /* What may be switched at any time (by a test with no other thread). */

@@ -501,7 +501,10 @@ int rig_warned(const Rig *r, const char *text)
 
 uint64_t rig_overflows(Rig *r)
 {
-    return kvmd_overflows(r->kvmd);
+    KvmDirtyStats stats;
+
+    kvmd_stats(r->kvmd, &stats);
+    return stats.overflows;
 }
 
 uint64_t rig_published(const RigBlock *b)

@@ -6,6 +6,7 @@
 
 #include "rig.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 static int on_ioctl(void *opaque, unsigned long request, void *arg)
@@ -25,11 +26,16 @@ static void no_kick(void *opaque)
     (void)opaque;
 }
 
-static void no_warn(void *opaque, const char *message)
+/* What may be warned of, or NULL for nothing; it is then NULL again. */
+static const char *expected_warning;
+
+static void on_warn(void *opaque, const char *message)
 {
     (void)opaque;
     g_test_message("%s", message);
-    g_assert_not_reached();
+    g_assert_nonnull(expected_warning);
+    g_assert_nonnull(strstr(message, expected_warning));
+    expected_warning = NULL;
 }
 
 static KvmDirty *try_new(const FakeConfig *host, FakeKvm **fake,
@@ -38,7 +44,7 @@ static KvmDirty *try_new(const FakeConfig *host, FakeKvm **fake,
 {
     static const KvmDirtyVmm vmm = {
         .vm_ioctl = on_ioctl, .publish = no_publish,
-        .kick = no_kick, .warn = no_warn,
+        .kick = no_kick, .warn = on_warn,
     };
     KvmDirtyConfig config = { mechanism, size };
 
@@ -180,9 +186,26 @@ static void test_host_without_rings(void)
             "dirty-tracking=ring", "KVM_CAP_DIRTY_LOG_RING");
     refused(&host_no_rings, KVMD_RING, 4096, KVMD_ERROR_HOST,
             "dirty-tracking=ring", "KVM_CAP_DIRTY_LOG_RING");
-    refused(&host_no_rings, KVMD_AUTO, 4096, KVMD_ERROR_HOST,
-            "is not possible", "KVM_CAP_DIRTY_LOG_RING");
     chosen(&host_no_rings, KVMD_AUTO, 0, KVMD_LOG, 0, "auto");
+}
+
+/* A size alone names no mechanism: as ever, there is a warning and bitmaps. */
+static void test_size_without_rings(void)
+{
+    FakeKvm *fake;
+    KvmDirty *kvmd;
+
+    expected_warning = "dirty-ring-size=4096";
+    chosen(&host_no_rings, KVMD_AUTO, 4096, KVMD_LOG, 0, "auto");
+    g_assert_null(expected_warning);
+    expected_warning = "KVM_CAP_DIRTY_LOG_RING";
+    kvmd = try_new(&host_no_rings, &fake, KVMD_AUTO, 4096, NULL);
+    g_assert_null(expected_warning);
+    g_assert_nonnull(strstr(kvmd_passed_over(kvmd, KVMD_RING),
+                            "KVM_CAP_DIRTY_LOG_RING"));
+    g_assert_true(kvmd_switch(kvmd, KVMD_LOG, NULL));
+    kvmd_free(kvmd);
+    fake_free(fake);
 }
 
 static void test_choice(void)
@@ -401,6 +424,19 @@ static void test_vcpu_without_a_ring(void)
     fake_free(fake);
 }
 
+/* What a VMM starts is not to have them. */
+static void test_close_on_exec(void)
+{
+    FakeKvm *fake;
+    KvmDirty *kvmd = try_new(&host, &fake, KVMD_LOG, 0, NULL);
+
+    g_assert_cmpint(fake->stats_given, >=, 0);
+    g_assert_cmpint(fcntl(fake->stats_given, F_GETFD), ==, FD_CLOEXEC);
+    kvmd_free(kvmd);
+    g_assert_cmpint(fcntl(fake->stats_given, F_GETFD), ==, -1);
+    fake_free(fake);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -413,6 +449,7 @@ int main(int argc, char **argv)
     g_test_add_func("/config/size-refused-by-host",
                     test_size_refused_by_host);
     g_test_add_func("/config/host-without-rings", test_host_without_rings);
+    g_test_add_func("/config/size-without-rings", test_size_without_rings);
     g_test_add_func("/config/choice", test_choice);
     g_test_add_func("/config/capabilities", test_capabilities);
     g_test_add_func("/config/dirty-bits-unasked", test_dirty_bits_unasked);
@@ -420,5 +457,6 @@ int main(int argc, char **argv)
     g_test_add_func("/config/manual-protect", test_manual_protect);
     g_test_add_func("/config/names", test_names);
     g_test_add_func("/config/vcpu-without-a-ring", test_vcpu_without_a_ring);
+    g_test_add_func("/config/close-on-exec", test_close_on_exec);
     return g_test_run();
 }

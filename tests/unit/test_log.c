@@ -249,7 +249,9 @@ static void test_get_fails(void)
         rig_write_range(v, 1, 0, 20);
         rig_forget(r);
         fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, 1);
+        g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, 0);
         g_assert_cmpint(rig_sync(r), ==, -EIO);
+        g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, 1);
         g_assert_cmpuint(rig_published(a), ==, PAGES);
         g_assert_cmpuint(rig_published(b), ==, 20);
         rig_check(r);
@@ -260,6 +262,32 @@ static void test_get_fails(void)
         rig_vcpu_free(v);
         rig_free(r);
     }
+}
+
+/* A display syncs its slot 30 times a second: once per slot is enough. */
+static void test_get_fails_often(void)
+{
+    Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+
+    rig_add(r, 1, PAGES, true);
+    fake_fail(r->fake, KVM_GET_DIRTY_LOG, EIO, -1);
+    for (int i = 0; i < 100; i++) {
+        rig_forget(r);
+        g_assert_cmpint(rig_slot_sync(r, 0), ==, -EIO);
+        g_assert_cmpuint(rig_published(b), ==, PAGES);
+    }
+    g_assert_cmpint(rig_warned(r, "slot 0x0 failed"), ==, 1);
+    rig_slot_sync(r, 1);
+    g_assert_cmpint(rig_warned(r, "slot 0x1 failed"), ==, 1);
+    /* A sync of all memory tells of each, and so does the next. */
+    for (int i = 1; i < 4; i++) {
+        g_assert_cmpint(rig_sync(r), ==, -EIO);
+        rig_slot_sync(r, 0);
+        g_assert_cmpint(rig_warned(r, "slot 0x0 failed"), ==, 1 + i);
+        g_assert_cmpint(rig_warned(r, "slot 0x1 failed"), ==, 1 + i);
+    }
+    rig_free(r);
 }
 
 /* A re-arm that fails is told, and done by the next. */
@@ -294,10 +322,36 @@ static void test_eintr(void)
     rig_add(r, 0, PAGES, true);
     rig_write_range(v, 0, 0, 20);
     fake_fail(r->fake, KVM_GET_DIRTY_LOG, EINTR, 2);
-    fake_fail(r->fake, KVM_CLEAR_DIRTY_LOG, EAGAIN, 2);
+    fake_fail(r->fake, KVM_CLEAR_DIRTY_LOG, EINTR, 2);
     g_assert_cmpint(rig_sync(r), ==, 0);
     rig_check(r);
     g_assert_cmpuint(r->warnings->len, ==, 0);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
+/*
+ * EAGAIN is an error like any other: nobody promises that it ends, and who asks
+ * again meanwhile holds the engine's lock.
+ */
+static void test_eagain(void)
+{
+    Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
+    RigVcpu *v = rig_vcpu(r, 0);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+
+    rig_sync(r);
+    rig_forget(r);
+    rig_write_range(v, 0, 0, 20);
+    fake_fail(r->fake, KVM_GET_DIRTY_LOG, EAGAIN, 1);
+    g_assert_cmpint(rig_sync(r), ==, -EAGAIN);
+    g_assert_cmpuint(rig_published(b), ==, PAGES);
+    rig_check(r);
+    fake_fail(r->fake, KVM_CLEAR_DIRTY_LOG, EAGAIN, 1);
+    kvmd_sync(r->kvmd);
+    g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 0, PAGES), ==, -EAGAIN);
+    rig_clear(r, b);
+    rig_check(r);
     rig_vcpu_free(v);
     rig_free(r);
 }
@@ -326,8 +380,10 @@ int main(int argc, char **argv)
     g_test_add_func("/log/clear-nothing", test_clear_nothing);
     g_test_add_func("/log/logged-again", test_logged_again);
     g_test_add_func("/log/get-fails", test_get_fails);
+    g_test_add_func("/log/get-fails-often", test_get_fails_often);
     g_test_add_func("/log/clear-fails", test_clear_fails);
     g_test_add_func("/log/eintr", test_eintr);
+    g_test_add_func("/log/eagain", test_eagain);
     g_test_add_func("/log/no-reaper", test_no_reaper);
     return g_test_run();
 }

@@ -672,7 +672,7 @@ static struct {
 
 static void *ask(void *rig)
 {
-    asked.count = kvmd_overflows(((Rig *)rig)->kvmd);
+    asked.count = kvmd_guesses(((Rig *)rig)->kvmd);
     return NULL;
 }
 
@@ -691,7 +691,7 @@ static void test_counted_when_whole(void)
     RigVcpu *v = rig_vcpu(r, 0);
 
     rig_add(r, 0, PAGES, true);
-    g_assert_cmpuint(kvmd_overflows(r->kvmd), ==, 0);
+    g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, 0);
     flood(v, 0, 300);
     asked.thread = NULL;
     r->watch = ask_meanwhile;

@@ -533,6 +533,7 @@ static void test_rearm_fails(Mechanism m)
             rig_forget(r);
             g_assert_cmpint(kvmd_slot_clear(r->kvmd, 0, 10, 90), ==,
                             i < times ? -ENOMEM : 0);
+            g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, MIN(i + 1, times));
             g_assert_cmpuint(rig_published(block(r, 0)), ==,
                              i < times ? 100 : 0);
             write_some(r);      /* of which nothing tells */

@@ -83,21 +83,16 @@ static int dirty_bits_sync_all(KvmDirty *kvmd)
 
 /*
  * The slots of other address spaces show what was just collected for the first.
- * A bitmap that is copied would be copied whole.
+ * A bitmap that is copied would be copied whole.  If it fails, the pages are
+ * armed as the sync left them, and the next finds what was written since.
  */
 static int dirty_bits_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
                             uint64_t first, uint64_t pages)
 {
-    int ret;
-
     if (kvmd_slot_space(slot) != 0 || !slot->map.base) {
         return 0;
     }
-    ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);
-    if (ret < 0) {
-        kvmd_publish_range(kvmd, slot, first, pages);
-    }
-    return ret;
+    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);
 }
 
 const KvmDirtyOps kvmd_dirty_bits_ops = {

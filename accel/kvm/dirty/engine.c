@@ -79,13 +79,18 @@ int64_t kvmd_now(void)
     return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
 }
 
+/*
+ * A signal is delivered before the next try, which so does not meet it again.
+ * EAGAIN is what no ioctl that the engine calls has a reason for (Linux 6.1):
+ * to ask for ever would hide one that had, with the lock held.
+ */
 int kvmd_vm_ioctl(KvmDirty *kvmd, unsigned long request, void *arg)
 {
     int ret;
 
     do {
         ret = kvmd->vmm.vm_ioctl(kvmd->opaque, request, arg);
-    } while (ret == -EINTR || ret == -EAGAIN);
+    } while (ret == -EINTR);
     return ret;
 }
 
@@ -173,6 +178,22 @@ static void forget_reasons(KvmDirty *kvmd)
 }
 
 /*
+ * A ring size without a mechanism's name.  Who gives one for every host, as
+ * libvirt's domains do, has bitmaps where there are no rings.
+ */
+static KvmDirtyMechanism ring_if_any(KvmDirty *kvmd)
+{
+    if (kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING)) {
+        return KVMD_RING;
+    }
+    kvmd_warn(kvmd, "dirty-ring-size=%u has no effect: this host's KVM has no "
+              "dirty rings (KVM_CAP_DIRTY_LOG_RING), and bitmaps are used",
+              kvmd->ring_size);
+    kvmd->ring_size = 0;
+    return KVMD_AUTO;
+}
+
+/*
  * Enable what @config asks for, and tell why in terms of @option.  Returns:
  * the mechanism, or KVMD_AUTO with @error set and the old reasons kept.
  */
@@ -182,7 +203,7 @@ static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
     KvmDirtyMechanism mechanism = config->mechanism;
 
     if (mechanism == KVMD_AUTO && config->ring_size) {
-        mechanism = KVMD_RING;
+        mechanism = ring_if_any(kvmd);
     }
     if (mechanism != KVMD_AUTO && !enable(kvmd, mechanism, error)) {
         return KVMD_AUTO;
@@ -190,6 +211,10 @@ static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
     forget_reasons(kvmd);
     if (mechanism == KVMD_AUTO) {
         mechanism = enable_best(kvmd);
+        if (config->ring_size) {
+            kvmd->passed_over[KVMD_RING] = g_strdup(
+                "this host's KVM has no dirty rings (KVM_CAP_DIRTY_LOG_RING)");
+        }
         kvmd->reason = g_strdup_printf(
             "chosen by %sauto: the best that this host has", option);
     } else if (config->mechanism == KVMD_AUTO) {
@@ -321,11 +346,19 @@ static void lock_for_harvest(KvmDirty *kvmd)
     g_mutex_lock(&kvmd->lock);
 }
 
+static int expect_success(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    slot->failure_told = false;
+    return 0;
+}
+
 int kvmd_sync(KvmDirty *kvmd)
 {
     int ret;
 
     lock_for_harvest(kvmd);
+    kvmd_slots_foreach_logged(kvmd, expect_success);
     ret = kvmd->ops->sync_all(kvmd);
     g_mutex_unlock(&kvmd->lock);
     return ret;
@@ -391,12 +424,12 @@ void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats)
         kvmd_vm_stat(kvmd->vm_stats, "write_fault_ns", &stats->fault_ns);
 }
 
-uint64_t kvmd_overflows(KvmDirty *kvmd)
+uint64_t kvmd_guesses(KvmDirty *kvmd)
 {
-    uint64_t overflows;
+    uint64_t guesses;
 
     g_mutex_lock(&kvmd->lock);
-    overflows = kvmd->stats.overflows;
+    guesses = kvmd->guesses;
     g_mutex_unlock(&kvmd->lock);
-    return overflows;
+    return guesses;
 }

@@ -20,6 +20,7 @@ typedef struct KvmDirtySlot {
     struct kvm_userspace_memory_region region; /* as KVM has it */
     uint64_t tag;
     bool gone;                  /* KVM has removed it, its entries remain */
+    bool failure_told;          /* of a harvest, since the last kvmd_sync() */
     /*
      * "log" only: pages that were harvested and not yet re-armed.  As long
      * as no bit is set here that was not published, KVM_CLEAR_DIRTY_LOG
@@ -123,6 +124,7 @@ struct KvmDirty {
     GCond split_wake;
 
     bool rearm_failed;          /* all pages stay dirty until it succeeds */
+    uint64_t guesses;           /* kvmd_guesses() */
 
     uint32_t ring_size;         /* ring.c: entries, a power of two, or 0 */
     GPtrArray *vcpus;           /* KvmDirtyVcpu *, removed ones too */
@@ -197,8 +199,8 @@ static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
 }
 
 /*
- * log.c: a harvest of @slot failed with @ret, which the operator is told:
- * publish all of it.
+ * log.c: a harvest of @slot failed with @ret: publish all of it.  The operator
+ * is told, but not by each of the many syncs of a display.
  */
 void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int ret);
 

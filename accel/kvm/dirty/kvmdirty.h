@@ -108,8 +108,8 @@ typedef struct KvmDirtyConfig {
     KvmDirtyMechanism mechanism;
     /*
      * Entries per vCPU's ring: a power of two, or 0 for none.  With
-     * KVMD_AUTO a size chooses KVMD_RING; with KVMD_RING and 0 the largest
-     * ring up to KVMD_RING_DEFAULT is taken.
+     * KVMD_AUTO a size chooses KVMD_RING, if the host has rings, or else warns;
+     * with KVMD_RING and 0 the largest ring up to KVMD_RING_DEFAULT is taken.
      */
     uint32_t ring_size;
 } KvmDirtyConfig;
@@ -134,8 +134,8 @@ bool kvmd_config_check(const KvmDirtyConfig *config, GError **error);
  * called after KVM_CREATE_VM and before the first vCPU and the first slot.
  * @vmm is copied; @opaque is passed to its functions.
  * Returns: the engine, owned by the caller; NULL with @error set if @config
- * asks by name for what the host lacks.  KVMD_AUTO without a size never
- * fails.
+ * asks by name for what the host lacks, or its rings are not of that size.
+ * KVMD_AUTO without a size never fails.
  */
 KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
                    const KvmDirtyConfig *config, GError **error);
@@ -240,7 +240,8 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
  * the range that were written meanwhile are published, and maybe others.
  * Returns: 0; -EINVAL if the range ends beyond the slot; or -errno of the
  * ioctl that failed.  After an error the pages are still to be re-armed, and
- * the next sync publishes them again.
+ * the next sync publishes them again; but with KVMD_DIRTY_BITS they are armed,
+ * and it publishes what was written since the last.
  */
 int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
                     uint64_t first, uint64_t pages);
@@ -349,9 +350,12 @@ typedef struct KvmDirtyStats {
 void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats);
 
 /*
- * The overflows of KvmDirtyStats alone, without asking KVM.  One that has begun
- * to publish is waited for, and counts.
+ * kvmd_guesses:
+ * Returns: how often pages were published that nothing tells were written: all
+ * of those logged, of a slot or of a range, after an overflow, or because a
+ * harvest or a re-arm failed.  A publication that has begun is waited for, and
+ * counts.  KVM is not asked.
  */
-uint64_t kvmd_overflows(KvmDirty *kvmd);
+uint64_t kvmd_guesses(KvmDirty *kvmd);
 
 #endif

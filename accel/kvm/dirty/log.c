@@ -44,9 +44,12 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 
 void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int ret)
 {
-    kvmd_warn(kvmd, "harvesting the dirty pages of slot 0x%x failed (%s): all "
-              "its pages are taken as dirty", slot->region.slot,
-              g_strerror(-ret));
+    if (!slot->failure_told) {
+        kvmd_warn(kvmd, "harvesting the dirty pages of slot 0x%x failed (%s): "
+                  "all its pages are taken as dirty", slot->region.slot,
+                  g_strerror(-ret));
+    }
+    slot->failure_told = true;
     kvmd_publish_whole(kvmd, slot);
 }
 

@@ -41,6 +41,7 @@ void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
     for (size_t i = 0; i < CHUNK_WORDS; i++) {
         ones[i] = ~UINT64_C(0);
     }
+    kvmd->guesses++;
     first -= first % KVMD_WORD_PAGES;
     while (first < end) {
         uint64_t n = MIN(end - first, CHUNK_WORDS * KVMD_WORD_PAGES);

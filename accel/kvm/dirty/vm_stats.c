@@ -10,6 +10,7 @@
 
 #include "engine.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 struct KvmDirtyVmStats {
@@ -32,6 +33,8 @@ KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd)
     if (fd < 0) {
         return NULL;
     }
+    /* Not every KVM does that by itself. */
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
     stats = g_new0(KvmDirtyVmStats, 1);
     stats->fd = fd;
     if (!read_at(fd, &stats->header, sizeof(stats->header), 0)) {

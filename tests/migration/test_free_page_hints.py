@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A guest that tells which pages are free, whenever a round begins.
+
+An iothread takes these off the migration's bitmap, which is in use then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+from .cases import HELD, each_mechanism
+from .compare import assert_none_differ, differing_pages
+from .guest import PAGE, Hinter
+from .migrate import CRAWL, finish, info, release, start
+from .vm import VM, Config, Mechanism, Qemu, pair
+
+BALLOON = ("-object", "iothread,id=hints", "-device",
+           "virtio-balloon-pci,disable-modern=on,free-page-hint=on,"
+           "iothread=hints")
+
+# What is free lies behind 16 MiB that are not, so that it is hinted in time.
+SLOW = dataclasses.replace(HELD, bandwidth=CRAWL)
+
+ANSWER_TIMEOUT = 60.0
+ANSWERS = 4
+
+
+def state(vm: VM) -> tuple[int, int]:
+    """Return how many requests the guest has answered, and its region."""
+    answered, region = struct.unpack("<II", vm.read_memory(Hinter.STATE, 8))
+    return answered, region
+
+
+def wait_answers(vm: VM, count: int) -> None:
+    """Wait until the guest has answered COUNT requests, or has moved.
+
+    While it waits for the host it writes nothing, and that may do.
+    """
+    vm.wait(lambda: (state(vm)[0] >= count
+                     or info(vm).get("status") == "completed"),
+            ANSWER_TIMEOUT, f"the guest did not answer {count} requests")
+
+
+def never_sent(dst: VM, pages: set[int]) -> int:
+    """Return how many of PAGES there are none of at DST."""
+    memory = dst.read_memory(Hinter.FREE, Hinter.END - Hinter.FREE)
+    starts = (page * PAGE - Hinter.FREE for page in pages)
+    return sum(memory[at:at + PAGE] == bytes(PAGE) for at in starts)
+
+
+@each_mechanism
+def test_hints(ours: Qemu, mechanism: Mechanism) -> None:
+    """What is free is not sent, and what is free no longer arrives.
+
+    A page that the guest has written after it said that it was free counts: all
+    of them but those of the one region that it was busy with at the stop.
+    """
+    hinter = Hinter()
+    config = Config(ours, ours.accel(mechanism), writer=hinter, extra=BALLOON)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        start(src, dst, SLOW)
+        wait_answers(src, 1)
+        src.qmp("migrate-set-parameters", max_bandwidth=HELD.bandwidth)
+        wait_answers(src, ANSWERS)
+        release(src, HELD)
+        finish(src, dst, HELD)
+        free = hinter.free()
+        # An overflow makes it all dirty, after it was hinted too.
+        if not src.qmp("query-dirty-tracking")["overflows"]:
+            assert never_sent(dst, free) > len(free) // 2
+        answered, region = state(src)
+        assert answered > 0
+        excused = free | set(hinter.pages_of(region) if region else ())
+        assert_none_differ([page for page in differing_pages(src, dst)
+                            if page not in excused])
