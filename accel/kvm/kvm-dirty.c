@@ -576,14 +576,14 @@ void kvm_dirty_class_init(ObjectClass *oc)
     object_class_property_set_description(oc, "dirty-ring-size",
         "Entries of each vCPU's dirty ring (default: 0, no ring)");
 
-    object_class_property_add(oc, "eager-split", "OnOffAuto",
+    object_class_property_add(oc, "dirty-eager-split", "OnOffAuto",
                               get_split, set_split, NULL, NULL);
-    object_class_property_set_description(oc, "eager-split",
+    object_class_property_set_description(oc, "dirty-eager-split",
         "Split huge pages ahead of the guest's writes while it is migrated");
 
-    object_class_property_add(oc, "eager-split-size", "size",
+    object_class_property_add(oc, "dirty-eager-split-chunk", "size",
                               get_split_size, set_split_size, NULL, NULL);
-    object_class_property_set_description(oc, "eager-split-size",
+    object_class_property_set_description(oc, "dirty-eager-split-chunk",
         "Bytes that are split at a time (default: 16M)");
 }
 
