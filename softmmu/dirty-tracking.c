@@ -44,8 +44,8 @@ void dirty_tracking_send_pass(int64_t pass)
 void dirty_tracking_populate(MigrationInfo *info)
 {
     if (kvm_enabled()) {
-        info->dirty_tracking = kvm_dirty_tracking_rounds();
-        info->has_dirty_tracking = info->dirty_tracking != NULL;
+        info->dirty_tracking_rounds = kvm_dirty_tracking_rounds();
+        info->has_dirty_tracking_rounds = info->dirty_tracking_rounds != NULL;
     }
 }
 

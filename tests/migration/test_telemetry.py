@@ -7,9 +7,12 @@ import dataclasses
 import re
 from typing import Any
 
+import pytest
+
 from .cases import HELD, each_mechanism, migrate_identical
 from .guest import PAGE, Writer
 from .migrate import Options, info
+from .qmp import QMPError
 from .vm import (BEST_FIRST, DIRTY_BITS, LOG, VM, WRPROT, Config, Mechanism,
                  Qemu, best, pair)
 
@@ -217,7 +220,7 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         after = query(src)
         assert_rounds(src, mechanism, result.rounds, before, after)
         assert (after["overflows"] > 0) == (OVERFLOWED in src.messages())
-        assert info(src)["dirty-tracking"] == after["rounds"]
+        assert info(src)["dirty-tracking-rounds"] == after["rounds"]
         assert_grown(expected(mechanism), before, after)
         assert_hmp(src, mechanism)
 
@@ -269,8 +272,39 @@ def test_pass_event(ours: Qemu) -> None:
         events = src.monitor.events("MIGRATION_PASS")
         assert [event["pass"] for event in events] == \
             list(range(1, result.rounds + 1))
-        rounds = [event["dirty-tracking"] for event in events]
+        rounds = [event["dirty-tracking-round"] for event in events]
         assert rounds[-ROUNDS_KEPT:] == query(src)["rounds"]
+
+
+def told(vm: VM) -> tuple[bool, ...]:
+    """Where the monitor tells what upstream's does not know."""
+    state = info(vm)
+    passes = vm.monitor.events("MIGRATION_PASS")
+    assert passes
+    return ("dirty-tracking-rounds" in state, "hot-pages" in state,
+            "hot-pages-wait" in vm.qmp("query-migrate-parameters"),
+            "dirty-tracking-round" in passes[0])
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["shown", "hidden"])
+def test_unstable(ours: Qemu, hidden: bool) -> None:
+    """Who hides and rejects what is not stable has upstream's interface."""
+    compat = ("-compat", "unstable-input=reject,unstable-output=hide")
+    options = dataclasses.replace(HELD, capabilities=("events",))
+    config = Config(ours, "kvm", extra=compat if hidden else ())
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst, options)
+        assert told(src) == (not hidden,) * 4
+        if not hidden:
+            return
+        for command, arguments in (
+                ("query-dirty-tracking", {}),
+                ("set-dirty-tracking", {"mechanism": "log"}),
+                ("migrate-set-parameters", {"hot_pages_wait": True})):
+            with pytest.raises(QMPError, match="disabled by policy"):
+                src.qmp(command, **arguments)
+        assert "mechanism: " in src.hmp("info dirty-tracking")
 
 
 def assert_passed_over(vm: VM, names: list[str]) -> None:
