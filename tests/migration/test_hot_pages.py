@@ -34,6 +34,13 @@ def deferred(state: dict[str, Any]) -> int:
     return int(state.get("hot-pages", {}).get("deferred", 0))
 
 
+def shown(found: dict[str, int]) -> str:
+    """How "info migrate" prints the pages that wait."""
+    return (f"hot pages: {found['waiting']} waiting, "
+            f"{found['deferred']} deferred, "
+            f"{found['saved-bytes'] // 1024} kbytes saved")
+
+
 def wait_deferred(src: VM, dst: VM, options: Options) -> dict[str, Any]:
     """Wait until pages wait."""
     return wait(src, dst, options.timeout, "have pages wait", deferred)
@@ -62,6 +69,7 @@ def test_pages_wait(ours: Qemu, mechanism: Mechanism,
         result = finish(src, dst, options)
         assert deferred(result.info) >= found["deferred"]
         assert result.info["hot-pages"]["waiting"] == 0
+        assert shown(result.info["hot-pages"]) in src.hmp("info migrate").splitlines()
         assert_identical(src, dst)
 
 

@@ -195,9 +195,10 @@ def assert_rounds(vm: VM, mechanism: Mechanism, count: int,
     assert all(set(each) == members for each in rounds)
     if count <= ROUNDS_KEPT:
         assert_sums(mechanism, before, after)
-    text = vm.hmp("info dirty-tracking")
-    for each in rounds:
-        assert shown_round(each) in text.splitlines()
+    for command in ("info dirty-tracking", "info migrate"):
+        lines = vm.hmp(command).splitlines()
+        assert [line for line in lines if line.startswith("round ")] == \
+            [shown_round(each) for each in rounds], command
 
 
 @each_mechanism
@@ -305,6 +306,7 @@ def test_unstable(ours: Qemu, hidden: bool) -> None:
             with pytest.raises(QMPError, match="disabled by policy"):
                 src.qmp(command, **arguments)
         assert "mechanism: " in src.hmp("info dirty-tracking")
+        assert "round 1: " in src.hmp("info migrate")
 
 
 def assert_passed_over(vm: VM, names: list[str]) -> None:
