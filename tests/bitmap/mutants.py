@@ -392,7 +392,7 @@ HOT_PAGES = (
     Mutant(
         "hot: a group's rounds have 16 bits",
         HOT,
-        "    uint64_t round:54; ",
+        "    uint64_t round:44; ",
         "    uint64_t round:16; ",
     ),
     Mutant(
@@ -627,6 +627,27 @@ HOT_PAGES = (
         HOT,
         "    bitmap_zero(hot->waits, page_groups(hot->max_pages));\n",
         "",
+    ),
+    Mutant(
+        "waited: once for each round",
+        HOT,
+        "        hot->waited += dirty - known->waited;\n"
+        "        known->waited = dirty;\n",
+        "        hot->waited += dirty;\n",
+    ),
+    Mutant(
+        "waited: only those that begin it",
+        HOT,
+        "        } else {\n"
+        "            count_waiting(hot, group, dirty);\n"
+        "        }\n",
+        "        }\n",
+    ),
+    Mutant(
+        "waited: 512 pages are too many to count",
+        HOT,
+        "    uint64_t waited:10; ",
+        "    uint64_t waited:9; ",
     ),
     Mutant(
         "next: what waits is sent",
