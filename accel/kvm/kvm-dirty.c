@@ -599,6 +599,13 @@ QEMU_BUILD_BUG_ON((int)KVMD_DIRTY_BITS !=
                   DIRTY_TRACKING_MECHANISM_DIRTY_BITS);
 QEMU_BUILD_BUG_ON((int)KVMD__MAX != DIRTY_TRACKING_MECHANISM__MAX);
 
+/* What and why, too. */
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_AUTO != DIRTY_TRACKING_CHOICE_AUTO);
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_RING_SIZE !=
+                  DIRTY_TRACKING_CHOICE_RING_SIZE);
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_NEW != DIRTY_TRACKING_CHOICE_OPTION);
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_SWITCH != DIRTY_TRACKING_CHOICE_COMMAND);
+
 bool kvm_dirty_ring_enabled(void)
 {
     return kvm_enabled() && kvm_dirty_ring_size() != 0;
@@ -687,18 +694,31 @@ DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
     return list;
 }
 
+static DirtyTrackingObstacle obstacle(const GError *why_not)
+{
+    switch (why_not->code) {
+    case KVMD_ERROR_REFUSED:
+        return DIRTY_TRACKING_OBSTACLE_REFUSED;
+    case KVMD_ERROR_STARTED:
+        return DIRTY_TRACKING_OBSTACLE_STARTED;
+    default:
+        return DIRTY_TRACKING_OBSTACLE_MISSING;
+    }
+}
+
 static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
 {
     DirtyTrackingPassedOverList *list = NULL, **tail = &list;
 
     for (int i = 0; i < KVMD__MAX; i++) {
-        const char *reason = kvmd_passed_over(engine, i);
+        const GError *why_not = kvmd_passed_over(engine, i);
 
-        if (reason) {
+        if (why_not) {
             DirtyTrackingPassedOver *one = g_new0(DirtyTrackingPassedOver, 1);
 
             one->mechanism = (DirtyTrackingMechanism)i;
-            one->reason = g_strdup(reason);
+            one->obstacle = obstacle(why_not);
+            one->reason = g_strdup(why_not->message);
             QAPI_LIST_APPEND(tail, one);
         }
     }
@@ -713,6 +733,7 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
 
     kvmd_stats(dirty->engine, &stats);
     info->mechanism = (DirtyTrackingMechanism)kvmd_mechanism(dirty->engine);
+    info->chosen_by = (DirtyTrackingChoice)kvmd_choice(dirty->engine);
     info->reason = g_strdup(kvmd_reason(dirty->engine));
     info->passed_over = passed_over(dirty->engine);
     info->ring_size = kvmd_ring_size(dirty->engine);

@@ -20,6 +20,7 @@ from .vm import (BEST_FIRST, DIRTY_BITS, LOG, VM, WRPROT, Config, Mechanism,
 FIXED, STATE, GROWS, TOTAL = "fixed", "state", "grows", "total"
 LOG_MEMBERS = {
     "mechanism": FIXED,
+    "chosen-by": FIXED,
     "reason": FIXED,
     "passed-over": FIXED,
     "ring-size": FIXED,
@@ -210,6 +211,7 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         before = query(src)
         assert before["mechanism"] == mechanism.name
         assert before["passed-over"] == []
+        assert before["chosen-by"] == "option"
         assert before["reason"]
         assert before["ring-size"] == (mechanism.ring or 0)
         assert before["rounds"] == []
@@ -315,6 +317,7 @@ def assert_passed_over(vm: VM, names: list[str]) -> None:
     text = vm.hmp("info dirty-tracking")
     assert [over["mechanism"] for over in answer] == names
     for over in answer:
+        assert over["obstacle"] == "missing"
         assert "KVM_CAP_" in over["reason"]
         assert f"not {over['mechanism']}: {over['reason']}" in text
 
@@ -324,12 +327,14 @@ def test_default_is_told(ours: Qemu) -> None:
     with VM("guest", Config(ours, "kvm")) as vm:
         answer = query(vm)
         assert answer["mechanism"] == best().name
+        assert answer["chosen-by"] == "auto"
         assert "auto" in answer["reason"]
         better = BEST_FIRST[:BEST_FIRST.index(best())]
         assert_passed_over(vm, [each.name for each in reversed(better)])
     with VM("guest", Config(ours, "kvm,dirty-ring-size=4096")) as vm:
         assert query(vm)["mechanism"] == "ring"
         assert query(vm)["ring-size"] == 4096
+        assert query(vm)["chosen-by"] == "ring-size"
         assert "dirty-ring-size" in query(vm)["reason"]
 
 

@@ -995,6 +995,34 @@ SWITCHED = (
 """,
         "        use(kvmd, mechanism);\n",
     ),
+    Mutant(
+        "switch",
+        "switch: what it was chosen for stays",
+        "engine.c",
+        SWITCH,
+        "        kvmd->choice = by_name;\n",
+        "",
+    ),
+    Mutant(
+        "switch",
+        "switch: KVM refuses what it would have given at the start",
+        "protect.c",
+        SWITCH,
+        "ret == -EBUSY ? KVMD_ERROR_STARTED : KVMD_ERROR_REFUSED,\n",
+        "KVMD_ERROR_REFUSED,\n",
+    ),
+    Mutant(
+        "switch",
+        "switch: the host lacks what this guest cannot have",
+        "engine.c",
+        SWITCH,
+        """\
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
+                    "dirty-tracking""",
+        """\
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+                    "dirty-tracking""",
+    ),
 )
 
 # Nothing is lost, but what is paid for is not had.

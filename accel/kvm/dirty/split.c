@@ -53,7 +53,8 @@ bool kvmd_split_set(KvmDirty *kvmd, KvmDirtySplit split, uint64_t size,
         ret = kvmd_vm_ioctl(kvmd, KVM_ENABLE_CAP, &cap);
     }
     if (ret < 0 && split != KVMD_SPLIT_AUTO) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+        g_set_error(error, KVMD_ERROR,
+                    ret == -ENOTTY ? KVMD_ERROR_HOST : KVMD_ERROR_REFUSED,
                     "dirty-eager-split=%s is not possible: this host's KVM "
                     "%s KVM_CAP_EAGER_PAGE_SPLIT",
                     split == KVMD_SPLIT_ON ? "on" : "off",
