@@ -13,6 +13,7 @@
 
 #include "qapi/clone-visitor.h"
 #include "qapi/error.h"
+#include "qapi/qapi-events-dirty-tracking.h"
 #include "qapi/qapi-types-dirty-tracking.h"
 #include "qapi/qapi-visit-common.h"
 #include "qapi/qapi-visit-dirty-tracking.h"
@@ -37,6 +38,8 @@
 struct KVMDirtyTracking {
     KvmDirtyConfig config;
     KvmDirty *engine;
+    QEMUBH *overflow_bh;        /* sends DIRTY_TRACKING_OVERFLOW */
+    uint64_t overflows_told;    /* by the last of these events */
     QemuThread reaper;
     bool reaper_started;
     OnOffAuto split;
@@ -79,6 +82,27 @@ static void vmm_collected(void *opaque, void *vcpu, uint32_t pages)
 
     trace_kvm_dirty_collected(cpu->cpu_index, pages);
     cpu->dirty_pages += pages;
+}
+
+/*
+ * The monitor must not keep whoever found the overflow from its work, nor get
+ * into the engine's lock: its main loop sends the event, one for all that it
+ * has not sent yet.
+ */
+static void vmm_overflowed(void *opaque)
+{
+    qemu_bh_schedule(KVM_STATE(opaque)->dirty->overflow_bh);
+}
+
+static void send_overflow(void *opaque)
+{
+    KVMDirtyTracking *dirty = opaque;
+    uint64_t overflows = kvmd_overflows(dirty->engine);
+
+    if (overflows != dirty->overflows_told) {
+        dirty->overflows_told = overflows;
+        qapi_event_send_dirty_tracking_overflow(overflows);
+    }
 }
 
 typedef struct KickAll {
@@ -138,6 +162,7 @@ static const KvmDirtyVmm vmm = {
     .vm_ioctl = vmm_vm_ioctl,
     .publish = vmm_publish,
     .collected = vmm_collected,
+    .overflowed = vmm_overflowed,
     .kick = vmm_kick,
     .reaper_held = vmm_reaper_held,
     .warn = vmm_warn,
@@ -211,6 +236,7 @@ void kvm_dirty_init(KVMState *s)
         error_report("%s", err->message);
         exit(EXIT_FAILURE);
     }
+    s->dirty->overflow_bh = qemu_bh_new(send_overflow, s->dirty);
     qemu_add_vm_change_state_handler(vm_state_changed, s->dirty);
     trace_kvm_dirty_init(
         kvmd_mechanism_name(kvmd_mechanism(s->dirty->engine)),
@@ -559,7 +585,12 @@ void kvm_dirty_instance_init(KVMState *s)
 
 void kvm_dirty_instance_finalize(Object *obj)
 {
-    g_free(KVM_STATE(obj)->dirty);
+    KVMDirtyTracking *dirty = KVM_STATE(obj)->dirty;
+
+    if (dirty->overflow_bh) {
+        qemu_bh_delete(dirty->overflow_bh);
+    }
+    g_free(dirty);
 }
 
 void kvm_dirty_class_init(ObjectClass *oc)

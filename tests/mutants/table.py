@@ -411,6 +411,14 @@ ANSWERED = (
     ),
     Mutant(
         "I8",
+        "nobody is told of it",
+        "overflow.c",
+        OVERFLOW,
+        "        kvmd->vmm.overflowed(kvmd->opaque);\n",
+        "        return;\n",
+    ),
+    Mutant(
+        "I8",
         "one that is under way is not waited for",
         "engine.c",
         ("overflow/counted-when-whole", *OVERFLOW),

@@ -92,6 +92,13 @@ static void on_collected(void *opaque, void *vcpu, uint32_t pages)
     r->collected += pages;
 }
 
+static void on_overflowed(void *opaque)
+{
+    Rig *r = opaque;
+
+    __atomic_add_fetch(&r->overflowed, 1, __ATOMIC_RELAXED);
+}
+
 static void on_kick(void *opaque)
 {
     Rig *r = opaque;
@@ -127,6 +134,7 @@ Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config)
         .vm_ioctl = on_ioctl,
         .publish = on_publish,
         .collected = on_collected,
+        .overflowed = on_overflowed,
         .kick = on_kick,
         .reaper_held = on_reaper_held,
         .warn = on_warn,
@@ -501,7 +509,13 @@ int rig_warned(const Rig *r, const char *text)
 
 uint64_t rig_overflows(Rig *r)
 {
-    return kvmd_overflows(r->kvmd);
+    uint64_t told = load(&r->overflowed);
+    uint64_t overflows = kvmd_overflows(r->kvmd);
+
+    /* There may be more meanwhile. */
+    g_assert_cmpuint(told, <=, overflows);
+    g_assert_cmpuint(overflows, <=, load(&r->overflowed));
+    return overflows;
 }
 
 uint64_t rig_published(const RigBlock *b)

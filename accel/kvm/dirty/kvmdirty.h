@@ -20,8 +20,8 @@
  *
  * Locking: every function may be called from any thread, and none of them
  * needs a lock of the caller's.  One internal mutex serialises them; it is
- * held while publish, collected and warn are called, so these must not call
- * back into the library.  kick is called without it.
+ * held while publish, collected, overflowed and warn are called, so these must
+ * not call back into the library.  kick is called without it.
  *
  * Units: pages are host pages; times are nanoseconds of CLOCK_MONOTONIC; a
  * slot id is KVM's, that is (address space << 16 | slot).
@@ -88,6 +88,12 @@ typedef struct KvmDirtyVmm {
 
     /* Optional: @pages entries were taken from the ring of @vcpu. */
     void (*collected)(void *opaque, void *vcpu, uint32_t pages);
+
+    /*
+     * Optional: a ring overflowed, all logged pages were published for it, and
+     * kvmd_overflows() counts one more; on any thread.
+     */
+    void (*overflowed)(void *opaque);
 
     /*
      * Make every vCPU that is inside KVM_RUN leave it once, so that
