@@ -215,6 +215,22 @@ SUMMARY = (
         "    return mask;\n",
     ),
     Mutant(
+        "harvest: a word is looked at, then written",
+        SOURCE,
+        "    return qatomic_fetch_and(word, ~mask) & mask;\n",
+        "    unsigned long seen = page_block_look(word);\n"
+        "    __atomic_store_n(word, seen & ~mask, __ATOMIC_SEQ_CST);\n"
+        "    return seen & mask;\n",
+    ),
+    Mutant(
+        "harvest: the summary is looked at, then written",
+        SOURCE,
+        "        touched &= qatomic_fetch_and(word, ~whole);\n",
+        "        touched &= page_block_look(word);\n"
+        "        __atomic_store_n(word, page_block_look(word) & ~whole,\n"
+        "                         __ATOMIC_SEQ_CST);\n",
+    ),
+    Mutant(
         "harvest: a range goes to its own place",
         SOURCE,
         "page - harvest->first + harvest->dest_first",
