@@ -4,7 +4,8 @@
 
 usage: mutants.py [--sanitize KIND] [--cc COMMAND] ROOT [NAME...]
 
-As tests/mutants does it with the engine.  ROOT is the checkout; names, or
+As tests/mutants does it with the engine, where an assertion of the tests is all
+that kills.  ROOT is the checkout; names, or
 parts of them, choose among the mutants.
 
 Left out, since no test of what is in a bitmap can tell them:
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -43,6 +45,9 @@ PROGRAMS = {
     HOT_HEADER: "test_hot_pages",
     HOT: "test_hot_pages",
 }
+
+# How GLib ends a program at an assertion of the tests.
+ASSERTED = re.compile(rf"^Bail out! ERROR:{TESTS}/\w+\.c:\d+:", re.MULTILINE)
 
 SEED = "--seed=R02S" + 32 * "1"
 LIMIT = 120  # seconds
@@ -725,18 +730,25 @@ def build(cc: list[str], work: Path, program: str) -> None:
 
 
 def fails(work: Path, program: str) -> bool:
-    """Whether the test does; words that mean nothing are not zeros."""
+    """Whether an assertion does; words that mean nothing are not zeros."""
     try:
         done = subprocess.run(
             [f"./{program}", SEED],
             cwd=work,
             env={**os.environ, "MALLOC_PERTURB_": "165"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
             timeout=LIMIT,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise Failure("the tests do not end") from None
+    if done.returncode and not ASSERTED.search(done.stdout):
+        raise Failure(
+            f"the tests end with status {done.returncode}, at no assertion"
+        )
     return done.returncode != 0
 
 

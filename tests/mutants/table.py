@@ -680,8 +680,9 @@ PROTECT_ORDER = (
         "protect: regions are counted from where the slot begins",
         "protect.c",
         ("protect/shared/unaligned", *PROTECT),
-        " / REGION_SIZE - gpa / REGION_SIZE;\n",
-        " / REGION_SIZE - gpa / REGION_SIZE - (gpa % REGION_SIZE != 0);\n",
+        "    return (gpa + page * kvmd->page_size) / REGION_SIZE - "
+        "gpa / REGION_SIZE;\n",
+        "    return page * kvmd->page_size / REGION_SIZE;\n",
     ),
     Mutant(
         "I3",

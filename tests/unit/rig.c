@@ -80,6 +80,7 @@ static void on_logged(void *opaque, uint32_t slot_id, uint64_t page)
 {
     RigBlock *b = *block_at(opaque, slot_id);
 
+    g_assert_nonnull(b);        /* KVM has a slot that nobody set */
     __atomic_add_fetch(&b->logged[page], 1, __ATOMIC_RELAXED);
 }
 
