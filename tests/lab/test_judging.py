@@ -40,12 +40,18 @@ def judged(
     boots: Boots,
     kernel: str = "patched",
 ) -> None:
-    """Judge test, which has to make use of all boots."""
+    """Judge test, which has to make use of all boots, and tells of reruns."""
     monkeypatch.setattr(test_selftests, "boot", boots)
+    told: list[str] = []
     try:
-        judge(Case(kernel, "tdp", test), (test,))
+        judge(
+            Case(kernel, "tdp", test),
+            (test,),
+            lambda name, _value: told.append(name),
+        )
     finally:
         assert not boots.left
+        assert told == ["rerun"] * (boots.booted > 1)
 
 
 def test_part_that_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

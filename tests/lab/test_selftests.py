@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .lab import COMPLAINED, Ended, lab, selftests
+from .lab import COMPLAINED, Ended, Record, lab, selftests
 from .selftest_table import (
     KNOWN_FAILURES,
     MAY_SKIP,
@@ -170,8 +170,10 @@ def skip_if_slow_on_stock(case: Case) -> None:
         pytest.skip("it takes too long on the stock kernel, too")
 
 
-def judge(case: Case, programs: tuple[Selftest, ...]) -> None:
-    """Pass, skip or fail as the program did."""
+def judge(
+    case: Case, programs: tuple[Selftest, ...], record: Record
+) -> None:
+    """Pass, skip or fail as the program did; record that it ran again."""
     run = boot(case.kernel, case.mmu, programs)
     result = run.results.get(case.test.name)
     if result is None:
@@ -181,6 +183,7 @@ def judge(case: Case, programs: tuple[Selftest, ...]) -> None:
             f"{run.ended.stderr}\n{run.ended.stdout[-2000:]}"
         )
     if took_too_long(case, result):
+        record("rerun", f"it took too long ({result.seconds} s)")
         result = again(case, result)
     print(result.output)
     print(f"{case.test.command}: status {result.status}, {result.seconds} s")
@@ -213,14 +216,14 @@ def judge(case: Case, programs: tuple[Selftest, ...]) -> None:
 
 
 @pytest.mark.parametrize("case", cases(soak=False), ids=str)
-def test_selftest(case: Case) -> None:
-    judge(case, selected(case.kernel, case.mmu, soak=False))
+def test_selftest(case: Case, record_property: Record) -> None:
+    judge(case, selected(case.kernel, case.mmu, soak=False), record_property)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("case", cases(soak=True), ids=str)
-def test_soak(case: Case) -> None:
-    judge(case, selected(case.kernel, case.mmu, soak=True))
+def test_soak(case: Case, record_property: Record) -> None:
+    judge(case, selected(case.kernel, case.mmu, soak=True), record_property)
 
 
 @pytest.mark.parametrize("test", MUST_FAIL, ids=lambda test: test.name)
