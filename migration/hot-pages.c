@@ -12,16 +12,18 @@
 #include "qemu/osdep.h"
 #include "hot-pages.h"
 
-/* 54 bits of rounds do not wrap. */
+/* 44 bits of rounds do not wrap. */
 typedef struct Group {
     uint64_t pages:10;         /* dirty at the end of @round, then sent */
-    uint64_t round:54;         /* if it waits: the last before it did */
+    uint64_t waited:10;        /* if it waits: the most that were dirty */
+    uint64_t round:44;         /* if it waits: the last before it did */
 } Group;
 
 struct HotPages {
     unsigned long max_pages;
     unsigned long pages;        /* at the end of the last round */
     uint64_t round;             /* how many are over */
+    uint64_t waited;            /* hot_pages_waited() */
     unsigned long *waits;
     Group *groups;
 };
@@ -33,6 +35,7 @@ HotPages *hot_pages_new(unsigned long max_pages)
     hot->max_pages = max_pages;
     hot->pages = 0;
     hot->round = 0;
+    hot->waited = 0;
     hot->waits = bitmap_new(page_groups(max_pages));
     hot->groups = g_new0(Group, page_groups(max_pages));
     return hot;
@@ -76,11 +79,27 @@ static void send_group(HotPages *hot, unsigned long group, unsigned long dirty)
     hot->groups[group] = (Group) { .pages = dirty, .round = hot->round };
 }
 
+/*
+ * @dirty pages of @group wait.  As none of them is sent, those that did not
+ * wait in the last round are as many as there are more than ever.
+ */
+static void count_waiting(HotPages *hot, unsigned long group,
+                          unsigned long dirty)
+{
+    Group *known = &hot->groups[group];
+
+    if (dirty > known->waited) {
+        hot->waited += dirty - known->waited;
+        known->waited = dirty;
+    }
+}
+
 /* Nothing of @group will be sent, unless it is released meanwhile. */
-static void hold_group(HotPages *hot, unsigned long group)
+static void hold_group(HotPages *hot, unsigned long group, unsigned long dirty)
 {
     set_bit(group, hot->waits);
     hot->groups[group] = (Group) { .pages = 0, .round = hot->round };
+    count_waiting(hot, group, dirty);
 }
 
 static bool take(unsigned long *left, unsigned long pages)
@@ -105,6 +124,8 @@ static unsigned long look_at_waiting(HotPages *hot, const PageBitmap *map,
 
         if ((crowded && waited >= HOT_ROUNDS) || !take(&left, dirty)) {
             send_group(hot, group, dirty);
+        } else {
+            count_waiting(hot, group, dirty);
         }
     }
     return left;
@@ -127,7 +148,7 @@ static unsigned long look_at_others(HotPages *hot, const PageBitmap *map,
         bool is_hot = sent && dirty * HOT_PART >= sent;
 
         if (is_hot && take(&left, dirty)) {
-            hold_group(hot, group);
+            hold_group(hot, group, dirty);
         } else {
             *refused |= is_hot;
             send_group(hot, group, dirty);
@@ -161,6 +182,11 @@ unsigned long hot_pages_next(const HotPages *hot, const PageBitmap *map,
         page = page_bitmap_next(map, end, start);
     }
     return page;
+}
+
+uint64_t hot_pages_waited(const HotPages *hot)
+{
+    return hot->waited;
 }
 
 void hot_pages_release(HotPages *hot)

@@ -66,6 +66,13 @@ unsigned long hot_pages_end_round(HotPages *hot, const PageBitmap *map,
 unsigned long hot_pages_next(const HotPages *hot, const PageBitmap *map,
                              unsigned long end, unsigned long start);
 
+/*
+ * hot_pages_waited:
+ * Returns: how many pages have waited so far.  A page counts once, in however
+ * many rounds it waits, and again if it waits again.
+ */
+uint64_t hot_pages_waited(const HotPages *hot);
+
 /* hot_pages_release: No group waits any longer. */
 void hot_pages_release(HotPages *hot);
 

@@ -20,6 +20,7 @@
 static struct {
     uint64_t waiting;           /* pages, when the last round ended, or 0 */
     uint64_t deferred;          /* the same in all rounds together */
+    uint64_t waited;            /* pages, of each block hot_pages_waited() */
     bool crowded;               /* for hot_pages_end_round() */
 } hot;
 
@@ -56,11 +57,13 @@ static void choose(uint64_t budget)
     RAMBlock *rb;
 
     hot.waiting = 0;
+    hot.waited = 0;
     RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
         hot.waiting += hot_pages_end_round(
             hot_pages_of(rb), rb->bmap,
             rb->used_length >> qemu_target_page_bits(), budget - hot.waiting,
             hot.crowded, &refused);
+        hot.waited += hot_pages_waited(rb->hot);
     }
     hot.crowded = refused;
     hot.deferred += hot.waiting;
@@ -111,5 +114,5 @@ void hot_ram_populate(MigrationInfo *info)
     info->hot_pages = g_new0(HotPagesInfo, 1);
     info->hot_pages->waiting = hot.waiting;
     info->hot_pages->deferred = hot.deferred;
-    info->hot_pages->saved_bytes = hot.deferred * qemu_target_page_size();
+    info->hot_pages->saved_bytes = hot.waited * qemu_target_page_size();
 }

@@ -1,5 +1,6 @@
 /*
- * query-dirty-tracking, set-dirty-tracking and "info dirty-tracking".
+ * query-dirty-tracking, set-dirty-tracking and "info dirty-tracking"; and what
+ * the commands and events of migration tell of it.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -44,8 +45,8 @@ void dirty_tracking_send_pass(int64_t pass)
 void dirty_tracking_populate(MigrationInfo *info)
 {
     if (kvm_enabled()) {
-        info->dirty_tracking = kvm_dirty_tracking_rounds();
-        info->has_dirty_tracking = info->dirty_tracking != NULL;
+        info->dirty_tracking_rounds = kvm_dirty_tracking_rounds();
+        info->has_dirty_tracking_rounds = info->dirty_tracking_rounds != NULL;
     }
 }
 
@@ -149,6 +150,17 @@ static void print_rounds(Monitor *mon, const DirtyTrackingRoundList *rounds)
         }
         monitor_printf(mon, "\n");
     }
+}
+
+void dirty_tracking_print(Monitor *mon, const MigrationInfo *info)
+{
+    if (info->has_hot_pages) {
+        monitor_printf(mon, "hot pages: %" PRIu64 " waiting, %" PRIu64
+                       " deferred, %" PRIu64 " kbytes saved\n",
+                       info->hot_pages->waiting, info->hot_pages->deferred,
+                       info->hot_pages->saved_bytes / KiB);
+    }
+    print_rounds(mon, info->dirty_tracking_rounds);
 }
 
 void hmp_info_dirty_tracking(Monitor *mon, const QDict *qdict)

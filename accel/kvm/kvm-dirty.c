@@ -13,6 +13,7 @@
 
 #include "qapi/clone-visitor.h"
 #include "qapi/error.h"
+#include "qapi/qapi-events-dirty-tracking.h"
 #include "qapi/qapi-types-dirty-tracking.h"
 #include "qapi/qapi-visit-common.h"
 #include "qapi/qapi-visit-dirty-tracking.h"
@@ -38,6 +39,8 @@ struct KVMDirtyTracking {
     KvmDirtyConfig config;
     KvmDirty *engine;
     VMChangeStateEntry *vm_state;
+    QEMUBH *overflow_bh;        /* sends DIRTY_TRACKING_OVERFLOW */
+    uint64_t overflows_told;    /* by the last of these events */
     QemuThread reaper;
     bool reaper_started;
     OnOffAuto split;
@@ -80,6 +83,28 @@ static void vmm_collected(void *opaque, void *vcpu, uint32_t pages)
 
     trace_kvm_dirty_collected(cpu->cpu_index, pages);
     cpu->dirty_pages += pages;
+}
+
+/*
+ * The monitor must not keep whoever found the overflow from its work, nor get
+ * into the engine's lock: its main loop sends the event, one for all that it
+ * has not sent yet.
+ */
+static void vmm_overflowed(void *opaque)
+{
+    qemu_bh_schedule(KVM_STATE(opaque)->dirty->overflow_bh);
+}
+
+static void send_overflow(void *opaque)
+{
+    KVMDirtyTracking *dirty = opaque;
+    KvmDirtyStats stats;
+
+    kvmd_stats(dirty->engine, &stats);
+    if (stats.overflows != dirty->overflows_told) {
+        dirty->overflows_told = stats.overflows;
+        qapi_event_send_dirty_tracking_overflow(stats.overflows);
+    }
 }
 
 typedef struct KickAll {
@@ -139,6 +164,7 @@ static const KvmDirtyVmm vmm = {
     .vm_ioctl = vmm_vm_ioctl,
     .publish = vmm_publish,
     .collected = vmm_collected,
+    .overflowed = vmm_overflowed,
     .kick = vmm_kick,
     .reaper_held = vmm_reaper_held,
     .warn = vmm_warn,
@@ -213,6 +239,7 @@ int kvm_dirty_init(KVMState *s)
         g_error_free(err);
         return -ENOTSUP;
     }
+    s->dirty->overflow_bh = qemu_bh_new(send_overflow, s->dirty);
     s->dirty->vm_state = qemu_add_vm_change_state_handler(vm_state_changed,
                                                           s->dirty);
     trace_kvm_dirty_init(
@@ -569,7 +596,12 @@ void kvm_dirty_instance_init(KVMState *s)
 
 void kvm_dirty_instance_finalize(Object *obj)
 {
-    g_free(KVM_STATE(obj)->dirty);
+    KVMDirtyTracking *dirty = KVM_STATE(obj)->dirty;
+
+    if (dirty->overflow_bh) {
+        qemu_bh_delete(dirty->overflow_bh);
+    }
+    g_free(dirty);
 }
 
 void kvm_dirty_class_init(ObjectClass *oc)
@@ -586,14 +618,14 @@ void kvm_dirty_class_init(ObjectClass *oc)
     object_class_property_set_description(oc, "dirty-ring-size",
         "Entries of each vCPU's dirty ring (default: 0, no ring)");
 
-    object_class_property_add(oc, "eager-split", "OnOffAuto",
+    object_class_property_add(oc, "dirty-eager-split", "OnOffAuto",
                               get_split, set_split, NULL, NULL);
-    object_class_property_set_description(oc, "eager-split",
+    object_class_property_set_description(oc, "dirty-eager-split",
         "Split huge pages ahead of the guest's writes while it is migrated");
 
-    object_class_property_add(oc, "eager-split-size", "size",
+    object_class_property_add(oc, "dirty-eager-split-chunk", "size",
                               get_split_size, set_split_size, NULL, NULL);
-    object_class_property_set_description(oc, "eager-split-size",
+    object_class_property_set_description(oc, "dirty-eager-split-chunk",
         "Bytes that are split at a time (default: 16M)");
 }
 
@@ -608,6 +640,13 @@ QEMU_BUILD_BUG_ON((int)KVMD_SHARED != DIRTY_TRACKING_MECHANISM_SHARED);
 QEMU_BUILD_BUG_ON((int)KVMD_DIRTY_BITS !=
                   DIRTY_TRACKING_MECHANISM_DIRTY_BITS);
 QEMU_BUILD_BUG_ON((int)KVMD__MAX != DIRTY_TRACKING_MECHANISM__MAX);
+
+/* What and why, too. */
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_AUTO != DIRTY_TRACKING_CHOICE_AUTO);
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_RING_SIZE !=
+                  DIRTY_TRACKING_CHOICE_RING_SIZE);
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_NEW != DIRTY_TRACKING_CHOICE_OPTION);
+QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_SWITCH != DIRTY_TRACKING_CHOICE_COMMAND);
 
 bool kvm_dirty_ring_enabled(void)
 {
@@ -697,18 +736,31 @@ DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
     return list;
 }
 
+static DirtyTrackingObstacle obstacle(const GError *why_not)
+{
+    switch (why_not->code) {
+    case KVMD_ERROR_REFUSED:
+        return DIRTY_TRACKING_OBSTACLE_REFUSED;
+    case KVMD_ERROR_STARTED:
+        return DIRTY_TRACKING_OBSTACLE_STARTED;
+    default:
+        return DIRTY_TRACKING_OBSTACLE_MISSING;
+    }
+}
+
 static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
 {
     DirtyTrackingPassedOverList *list = NULL, **tail = &list;
 
     for (int i = 0; i < KVMD__MAX; i++) {
-        const char *reason = kvmd_passed_over(engine, i);
+        const GError *why_not = kvmd_passed_over(engine, i);
 
-        if (reason) {
+        if (why_not) {
             DirtyTrackingPassedOver *one = g_new0(DirtyTrackingPassedOver, 1);
 
             one->mechanism = (DirtyTrackingMechanism)i;
-            one->reason = g_strdup(reason);
+            one->obstacle = obstacle(why_not);
+            one->reason = g_strdup(why_not->message);
             QAPI_LIST_APPEND(tail, one);
         }
     }
@@ -723,6 +775,7 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
 
     kvmd_stats(dirty->engine, &stats);
     info->mechanism = (DirtyTrackingMechanism)kvmd_mechanism(dirty->engine);
+    info->chosen_by = (DirtyTrackingChoice)kvmd_choice(dirty->engine);
     info->reason = g_strdup(kvmd_reason(dirty->engine));
     info->passed_over = passed_over(dirty->engine);
     info->ring_size = kvmd_ring_size(dirty->engine);

@@ -55,6 +55,12 @@ void dirty_tracking_send_pass(int64_t pass);
 void dirty_tracking_populate(MigrationInfo *info);
 
 /*
+ * dirty_tracking_print: what "info migrate" says of @info's rounds, and of its
+ * pages that wait for the stop; a line for each round.
+ */
+void dirty_tracking_print(Monitor *mon, const MigrationInfo *info);
+
+/*
  * kvm_dirty_tracking_clear_publishes: for a guest that runs under KVM, whether
  * memory_region_clear_dirty_bitmap() sets bits in ram_list.dirty_memory, for
  * what was written before it was called.  No lock is needed, as this does not

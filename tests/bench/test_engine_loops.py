@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import pytest
 
 from .engine_loops import LOOPS, PROGRAM, count
 from .step import parse
-
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(),
-                                reason="scripts/build-engine makes it")
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -51,7 +47,6 @@ def test_loop(loop: str) -> None:
     assert parse(done.stdout)[f"pages.{loop}"].values[0] > 0
 
 
-@pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 def test_counts_repeat_and_leave_kvm_out() -> None:
     once, pages = count("shared-sparse", 1)
     assert pages == 1000

@@ -12,9 +12,6 @@ from .step import ROOT, parse
 
 PROGRAM = ROOT / "build/meson/tests/bench/migrate-perf"
 
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(),
-                                reason="scripts/build-engine makes it")
-
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """What it says and how it ends."""

@@ -4,7 +4,8 @@
 
 usage: mutants.py [--sanitize KIND] [--cc COMMAND] ROOT [NAME...]
 
-As tests/mutants does it with the engine.  ROOT is the checkout; names, or
+As tests/mutants does it with the engine, where an assertion of the tests is all
+that kills.  ROOT is the checkout; names, or
 parts of them, choose among the mutants.
 
 Left out, since no test of what is in a bitmap can tell them:
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -44,6 +46,9 @@ PROGRAMS = {
     HOT: "test_hot_pages",
 }
 STATES = "test_page_states"  # which has SOURCE in it
+
+# How GLib ends a program at an assertion of the tests.
+ASSERTED = re.compile(rf"^Bail out! ERROR:{TESTS}/\w+\.c:\d+:", re.MULTILINE)
 
 SEED = "--seed=R02S" + 32 * "1"
 LIMIT = 120  # seconds
@@ -219,6 +224,22 @@ SUMMARY = (
         "    mask &= qatomic_read(word);\n"
         "    qatomic_fetch_and(word, 0UL);\n"
         "    return mask;\n",
+    ),
+    Mutant(
+        "harvest: a word is looked at, then written",
+        SOURCE,
+        "    return qatomic_fetch_and(word, ~mask) & mask;\n",
+        "    unsigned long seen = page_block_look(word);\n"
+        "    __atomic_store_n(word, seen & ~mask, __ATOMIC_SEQ_CST);\n"
+        "    return seen & mask;\n",
+    ),
+    Mutant(
+        "harvest: the summary is looked at, then written",
+        SOURCE,
+        "        touched &= qatomic_fetch_and(word, ~whole);\n",
+        "        touched &= page_block_look(word);\n"
+        "        __atomic_store_n(word, page_block_look(word) & ~whole,\n"
+        "                         __ATOMIC_SEQ_CST);\n",
     ),
     Mutant(
         "harvest: a range goes to its own place",
@@ -427,7 +448,7 @@ HOT_PAGES = (
     Mutant(
         "hot: a group's rounds have 16 bits",
         HOT,
-        "    uint64_t round:54; ",
+        "    uint64_t round:44; ",
         "    uint64_t round:16; ",
     ),
     Mutant(
@@ -664,6 +685,27 @@ HOT_PAGES = (
         "",
     ),
     Mutant(
+        "waited: once for each round",
+        HOT,
+        "        hot->waited += dirty - known->waited;\n"
+        "        known->waited = dirty;\n",
+        "        hot->waited += dirty;\n",
+    ),
+    Mutant(
+        "waited: only those that begin it",
+        HOT,
+        "        } else {\n"
+        "            count_waiting(hot, group, dirty);\n"
+        "        }\n",
+        "        }\n",
+    ),
+    Mutant(
+        "waited: 512 pages are too many to count",
+        HOT,
+        "    uint64_t waited:10; ",
+        "    uint64_t waited:9; ",
+    ),
+    Mutant(
         "next: what waits is sent",
         HOT,
         "    while (page < end && test_bit(",
@@ -724,18 +766,25 @@ def build(cc: list[str], work: Path, program: str) -> None:
 
 
 def fails(work: Path, program: str) -> bool:
-    """Whether the test does; words that mean nothing are not zeros."""
+    """Whether an assertion does; words that mean nothing are not zeros."""
     try:
         done = subprocess.run(
             [f"./{program}", SEED],
             cwd=work,
             env={**os.environ, "MALLOC_PERTURB_": "165"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
             timeout=LIMIT,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise Failure("the tests do not end") from None
+    if done.returncode and not ASSERTED.search(done.stdout):
+        raise Failure(
+            f"the tests end with status {done.returncode}, at no assertion"
+        )
     return done.returncode != 0
 
 

@@ -271,6 +271,36 @@ static void test_waits_on(void)
     guest_free(&g);
 }
 
+/* In however many rounds it waits, a page counts once. */
+static void test_waited(void)
+{
+    Guest g = guest_hot(3, 10);
+
+    g_assert_cmpuint(hot_pages_waited(g.hot), ==, 0);
+    for (int round = 0; round < 3; round++) {
+        g_assert_cmpuint(guest_fits(&g, 30), ==, 30);
+        g_assert_cmpuint(hot_pages_waited(g.hot), ==, 30);
+    }
+    /* Those that are written while others of their group wait do, too. */
+    guest_write(&g, 1, 15);
+    g_assert_cmpuint(guest_fits(&g, 35), ==, 35);
+    g_assert_cmpuint(hot_pages_waited(g.hot), ==, 35);
+    /* What ceases to wait was counted, and is when it waits again. */
+    g_assert_cmpuint(guest_fits(&g, 10), ==, 10);
+    g_assert_cmpuint(hot_pages_waited(g.hot), ==, 35);
+    guest_write(&g, 1, 15);
+    g_assert_cmpuint(guest_fits(&g, 25), ==, 25);
+    g_assert_cmpuint(hot_pages_waited(g.hot), ==, 50);
+    guest_free(&g);
+
+    g = guest_hot(1, PAGE_GROUP);
+    for (int round = 0; round < 3; round++) {
+        g_assert_cmpuint(guest_fits(&g, ALL), ==, PAGE_GROUP);
+        g_assert_cmpuint(hot_pages_waited(g.hot), ==, PAGE_GROUP);
+    }
+    guest_free(&g);
+}
+
 static void test_growth(void)
 {
     Guest g = guest_hot(3, 10);
@@ -434,6 +464,8 @@ typedef struct Model {
     int *dirty;         /* of each group, at the last end of a round */
     int *waits;         /* rounds, from 1 on; 0: it does not */
     bool *sent;         /* whether it did not wait at that end */
+    int *most;          /* dirty while it waits */
+    uint64_t waited;
 } Model;
 
 static Model model_new(unsigned long pages)
@@ -444,6 +476,7 @@ static Model model_new(unsigned long pages)
     m.dirty = g_new0(int, m.g.groups);
     m.waits = g_new0(int, m.g.groups);
     m.sent = g_new0(bool, m.g.groups);
+    m.most = g_new0(int, m.g.groups);
     for (unsigned long page = 0; page < pages; page++) {
         m.dirty[page / PAGE_GROUP]++;
     }
@@ -458,6 +491,7 @@ static void model_free(Model *m)
     g_free(m->dirty);
     g_free(m->waits);
     g_free(m->sent);
+    g_free(m->most);
 }
 
 static int model_count(const Model *m, unsigned long group)
@@ -510,7 +544,11 @@ static unsigned long model_end_round(Model *m, unsigned long budget,
         }
     }
     for (unsigned long i = 0; i < m->g.groups; i++) {
+        int before = m->waits[i] > 1 ? m->most[i] : 0;
+
         m->sent[i] = !m->waits[i];
+        m->most[i] = m->waits[i] ? MAX(before, dirty[i]) : 0;
+        m->waited += MAX(m->most[i] - before, 0);
     }
     g_free(m->dirty);
     m->dirty = dirty;
@@ -598,6 +636,7 @@ static void model_round(Model *m)
                                          budget, crowded, &refused), ==,
                      model_end_round(m, budget, crowded, &model_refused));
     g_assert_cmpint(refused, ==, model_refused);
+    g_assert_cmpuint(hot_pages_waited(m->g.hot), ==, m->waited);
     model_check_next(m);
     model_send(m);
 }
@@ -647,6 +686,7 @@ int main(int argc, char **argv)
     g_test_add_func("/hot_pages/smaller-fits", test_smaller_fits);
     g_test_add_func("/hot_pages/not-refused", test_not_refused);
     g_test_add_func("/hot_pages/waits-on", test_waits_on);
+    g_test_add_func("/hot_pages/waited", test_waited);
     g_test_add_func("/hot_pages/growth", test_growth);
     g_test_add_func("/hot_pages/budget-shrinks", test_budget_shrinks);
     g_test_add_func("/hot_pages/place", test_place);

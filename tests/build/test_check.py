@@ -47,6 +47,8 @@ REPORT = """<testsuites>
   <testcase name="overflow"><failure/></testcase>
   <testcase name="reset"><error/></testcase>
   <testcase name="soft"><skipped message="no KVM"/></testcase>
+  <testcase name="race"><properties>
+    <property name="rerun" value="after 60 s"/></properties></testcase>
 </testsuite></testsuites>"""
 
 
@@ -54,8 +56,28 @@ def test_junit_report_is_counted(check: ModuleType, tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(REPORT)
     tally = check.junit_tally(report, "engine")
-    assert str(tally) == "1 passed, 2 failed, 1 skipped"
+    assert str(tally) == "2 passed, 2 failed, 1 skipped, 1 run again"
     assert tally.skips == ["engine: ring soft: no KVM"]
+    assert tally.reruns == ["engine: ring race: after 60 s"]
+
+
+def test_reruns_are_in_the_total(
+    check: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    suites = {
+        name: lambda name=name: check.Tally(passed=1, reruns=[f"{name}: late"])
+        for name in ("tests/build", "tests/model")
+    }
+    monkeypatch.setattr(check, "suites", lambda: suites)
+    assert check.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:] == [
+        "check: run again: tests/build: late",
+        "check: run again: tests/model: late",
+        "2 passed, 0 failed, 0 skipped, 2 run again",
+    ]
 
 
 # Programs as meson may meet them, and what each must count as.

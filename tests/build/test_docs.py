@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The documents: a link within the project leads somewhere."""
+"""The documents: a link leads somewhere, a figure of QMP's has its unit."""
 
 from __future__ import annotations
 
@@ -33,3 +33,22 @@ def test_links(document: Path) -> None:
         target = document.parent / name if name else document
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+# A member's type and the first words of its description, in QAPI.
+FIGURE = re.compile(r"'\*?([\w-]+)': 'u?int\d*'")
+UNIT = re.compile("nanoseconds|bytes|how (?:often|many)|number of ")
+
+
+def test_units() -> None:
+    """Of each figure QAPI says what it counts, and in what unit."""
+    text = (ROOT / "qapi/dirty-tracking.json").read_text()
+    found = 0
+    for comment, code in re.findall(
+        r"^##\n((?:#.*\n)+?)##\n((?:[^#\n].*\n)+)", text, re.MULTILINE
+    ):
+        for name in FIGURE.findall(code):
+            said = comment.partition(f"# @{name}: ")[2]
+            assert UNIT.match(said), name
+            found += 1
+    assert found == len(FIGURE.findall(text))

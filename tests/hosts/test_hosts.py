@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Hosts whose KVM lacks something: what was named is refused, auto works."""
+"""Hosts whose KVM lacks something, or does not do what it should.
+
+What was named and is missing is refused, auto works; and of a ring that
+overflowed the monitor is told.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ import subprocess
 import pytest
 
 from tests.migration.compare import differing_pages
+from tests.migration.cases import HELD, migrate_identical
 from tests.migration.migrate import Options, migrate
-from tests.migration.vm import VM, Config, best, qemu
+from tests.migration.vm import VM, Config, Mechanism, best, pair, qemu
 
 KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 = 168
 KVM_CAP_DIRTY_LOG_RING = 192
@@ -70,3 +75,31 @@ def test_auto_migrates_on_lesser_hosts(
         migrate(src, dst, Options())
         assert src.qmp("query-dirty-tracking")["mechanism"] == "log"
         assert not differing_pages(src, dst)
+
+
+SHORT_RESETS = 20
+EVENT_TIMEOUT = 60.0
+EVENT = "DIRTY_TRACKING_OVERFLOW"
+
+
+def test_overflow_is_told(hide: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event has the overflows, no more often than once a second."""
+    monkeypatch.setenv("SHORT_RESETS", str(SHORT_RESETS))
+    ours = qemu("ours")
+    config = Config(ours, ours.accel(Mechanism(4096)),
+                    extra=("-trace", "monitor_protocol_event_queue"))
+    counts: list[int] = []
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst, HELD)
+        total = src.qmp("query-dirty-tracking")["overflows"]
+        assert total > 0
+
+        def told() -> bool:
+            counts.extend(event["overflows"]
+                          for event in src.monitor.events(EVENT))
+            return counts[-1:] == [total]
+
+        src.wait(told, EVENT_TIMEOUT, f"{EVENT} did not tell of {total}")
+        assert counts == sorted(set(counts)) and counts[0] > 0
+        assert "rate=1000000000" in src.messages()

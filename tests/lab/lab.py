@@ -8,7 +8,7 @@ import logging
 import re
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,9 @@ BOOT_LIMIT = 120  # seconds more than COMMAND's, for a boot on a busy machine
 BUILD_LIMIT = 3600
 
 LOG = logging.getLogger(__name__)
+
+# pytest's record_property: what scripts/check is told by name and value.
+Record = Callable[[str, object], None]
 
 
 @dataclass(frozen=True)

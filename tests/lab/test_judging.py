@@ -8,7 +8,7 @@ import pytest
 from . import test_selftests
 from .lab import COMPLAINED, Ended
 from .selftest_table import OURS, UPSTREAM, Selftest
-from .test_selftests import Boot, Case, Result, judge
+from .test_selftests import Boot, Case, Result, judge, judge_parts
 
 OUR = next(test for test in OURS if "eager_page_split" in test.command)
 SLOW = next(test for test in UPSTREAM if "memslot_perf" in test.command)
@@ -40,12 +40,18 @@ def judged(
     boots: Boots,
     kernel: str = "patched",
 ) -> None:
-    """Judge test, which has to make use of all boots."""
+    """Judge test, which has to make use of all boots, and tells of reruns."""
     monkeypatch.setattr(test_selftests, "boot", boots)
+    told: list[str] = []
     try:
-        judge(Case(kernel, "tdp", test), (test,))
+        judge(
+            Case(kernel, "tdp", test),
+            (test,),
+            lambda name, _value: told.append(name),
+        )
     finally:
         assert not boots.left
+        assert told == ["rerun"] * (boots.booted > 1)
 
 
 def test_part_that_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +73,47 @@ def test_part_that_has_to_run(
     output = f"one\n  {part}, skipping test\ntwo\n"
     with pytest.raises(AssertionError, match="left parts out"):
         judged(monkeypatch, OUR, Boots((kernel, 0, output)), kernel)
+
+
+EXCUSED = "no-memory\n  no fault injection, skipping test\n"
+
+
+def parts(monkeypatch: pytest.MonkeyPatch, *boots: tuple[int, str]) -> None:
+    """Judge what our program left out in each of these boots."""
+    stand_in = Boots(*(("patched", *boot) for boot in boots))
+    monkeypatch.setattr(test_selftests, "boot", stand_in)
+    judge_parts("patched", "tdp", (OUR,))
+
+
+@pytest.mark.parametrize(
+    "boots", [((0, EXCUSED),), ((KILLED, ""), (0, EXCUSED))]
+)
+def test_excused_parts_are_named(
+    monkeypatch: pytest.MonkeyPatch, boots: tuple[tuple[int, str], ...]
+) -> None:
+    with pytest.raises(pytest.skip.Exception, match="no fault injection"):
+        parts(monkeypatch, *boots)
+
+
+@pytest.mark.parametrize(
+    "output", ["", f"{EXCUSED}  no statistics, skipping test\n"]
+)
+def test_other_parts_than_excused(
+    monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """One that is excused and ran, and one that is not and did not run."""
+    with pytest.raises(AssertionError):
+        parts(monkeypatch, (0, output))
+
+
+def test_parts_of_a_program_that_did_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        test_selftests, "boot", lambda *_: Boot(Ended(0, "", ""), {})
+    )
+    with pytest.raises(AssertionError, match="did not end"):
+        judge_parts("patched", "tdp", (OUR,))
 
 
 def test_late_and_then_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

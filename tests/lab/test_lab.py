@@ -28,6 +28,20 @@ from .lab import (
 
 PROVOKE = "/sys/kernel/debug/provoke-crash/DIRECT"
 
+# What is the lab's own, and empty but for what COMMAND has to find there.
+HIDDEN = ["/tmp", "/var/tmp", "/run", "/dev/shm"]
+
+
+def kept_in(directory: str, cwd: Path) -> list[str]:
+    """The names in there that lead to cwd, the checkout or what is built."""
+    return sorted(
+        {
+            path.relative_to(directory).parts[0]
+            for path in (cwd, ROOT, BUILD.resolve())
+            if Path(directory) in path.parents
+        }
+    )
+
 
 def provoke(what: str) -> list[str]:
     """Have the kernel do something wrong, and say that all went well."""
@@ -96,8 +110,8 @@ class TestCommand:
             set -e
             pwd; id -u; echo $HOME; echo "$FDT_TEST"
             ! touch /etc/fdt-lab 2>/dev/null; test ! -e /etc/fdt-lab
-            for dir in /tmp /var/tmp /run /dev/shm; do
-                test -z "$(ls $dir)"; touch $dir/fdt-lab
+            for dir in %s; do
+                echo $(ls $dir); touch $dir/fdt-lab
             done
             mount | grep -q hugetlbfs.*1024M
             test -d /sys/kernel/debug/kvm
@@ -105,18 +119,20 @@ class TestCommand:
             test -e /sys/fs/cgroup/cgroup.controllers
             echo to-fd-2 >/dev/stderr
             python3 -c 'import socket; socket.create_server(("127.0.0.1", 0))'
-        """
+        """ % " ".join(HIDDEN)
+        cwd = ROOT / "tests"
         os.environ["FDT_TEST"] = "a b"
         try:
-            ended = lab("sh", "-c", script, cwd=ROOT / "tests")
+            ended = lab("sh", "-c", script, cwd=cwd)
         finally:
             del os.environ["FDT_TEST"]
         assert ended.status == 0, ended
         assert ended.stdout.splitlines() == [
-            str(ROOT / "tests"),
+            str(cwd),
             "0",
             "/tmp",
             "a b",
+            *(" ".join(kept_in(directory, cwd)) for directory in HIDDEN),
         ]
         assert ended.stderr == "to-fd-2\n"
 
@@ -125,9 +141,9 @@ class TestCommand:
         ended = lab("sh", "-c", "cat file; touch new; ls /tmp", cwd=tmp_path)
         assert ended.stdout.startswith("here")
         assert not (tmp_path / "new").exists()
-        assert ended.stdout.removeprefix("here").split() == [
-            tmp_path.parts[2]
-        ]
+        assert ended.stdout.removeprefix("here").split() == kept_in(
+            "/tmp", tmp_path
+        )
 
     def test_share_can_be_written(self, share: Path) -> None:
         (share / "question").write_text("six times seven")

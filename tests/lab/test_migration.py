@@ -24,7 +24,8 @@ from tests.migration.migrate import wait
 from tests.migration.qmp import Monitor
 from tests.migration.vm import VM
 
-from .lab import BUILD, COMPLAINED, LAB_FAILED, ROOT, TIMED_OUT, Ended, lab
+from .lab import (BUILD, COMPLAINED, LAB_FAILED, ROOT, TIMED_OUT, Ended, Record,
+                  lab)
 
 TESTS = "tests/migration"
 MMUS = {"tdp": "kvm.tdp_mmu=1", "shadow": "kvm.tdp_mmu=0"}
@@ -148,7 +149,7 @@ def passed(done: Boot, name: str) -> bool:
     "mmu,name",
     [(mmu, name) for mmu, names in CHECKED.items() for name in names],
 )
-def test_migration(mmu: str, name: str) -> None:
+def test_migration(mmu: str, name: str, record_property: Record) -> None:
     """On a patched kernel it passes; there nothing is skipped.
 
     On a busy machine a migration may take too long: then it is run once more,
@@ -162,6 +163,7 @@ def test_migration(mmu: str, name: str) -> None:
     )
     if not passed(done, name) and took_too_long(done.ended, name):
         print(f"{done.ended.stdout}{done.ended.stderr}\n{name}: once more")
+        record_property("rerun", "it took too long")
         done = boot(mmu, f"{TESTS}/{name}", seconds=2 * SECONDS)
     assert passed(done, name), done.ended.stdout + done.ended.stderr
 

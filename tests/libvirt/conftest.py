@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.migration.vm import kvm_usable
 from tests.soak import pytest_collection_modifyitems, pytest_configure
 
 from .domain import OURS
-from .host import Host, missing, share_own, two_hosts
+from .host import Host, impossible, share_own, two_hosts
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
@@ -32,14 +33,28 @@ def pytest_runtest_makereport(
     return report
 
 
+def missing() -> str:
+    """What of ours or Debian's is not there, or nothing."""
+    if not OURS.exists():
+        return f"{OURS} is missing"
+    for program in ("libvirtd", "virsh", "ip"):
+        if shutil.which(program) is None:
+            return f"{program} is missing; scripts/deps installs it"
+    return ""
+
+
 @pytest.fixture(name="possible", scope="session")
 def fixture_possible() -> None:
-    """Skip the test where there can be no hosts or no guests."""
-    reason = missing()
+    """Skip the test where there can be no hosts or no guests.
+
+    What was to be built or installed before has to be there.
+    """
+    without = missing()
+    if without:
+        pytest.fail(without)
+    reason = impossible()
     if not reason and not kvm_usable():
         reason = "/dev/kvm cannot be used on this host"
-    if not reason and not OURS.exists():
-        reason = f"{OURS} is missing"
     if reason:
         pytest.skip(reason)
 

@@ -283,13 +283,10 @@ def two_hosts(
         shutil.rmtree(top, ignore_errors=True)
 
 
-def missing() -> str:
+def impossible() -> str:
     """Why there can be no hosts here, or nothing."""
     if os.geteuid() != 0:
         return "only root can make the hosts' namespaces"
-    for program in ("libvirtd", "virsh", "ip"):
-        if shutil.which(program) is None:
-            return f"{program} is missing; scripts/deps installs it"
     probe = subprocess.run(
         ["unshare", *NAMESPACES, "--fork", "--mount-proc"]
         + ["ip", "link", "add", "type", "veth"],

@@ -13,17 +13,17 @@ from .vm import Qemu, kvm_usable, qemu
 
 
 def usable(name: str) -> Qemu:
-    """Return a binary that can run guests under KVM, or skip the test."""
+    """Return a binary that runs guests; without KVM the test is skipped."""
     if not kvm_usable():
         pytest.skip("/dev/kvm cannot be used on this host")
     return installed(name)
 
 
 def installed(name: str) -> Qemu:
-    """Return a binary, or skip the test."""
+    """Return a binary, which was to be built or installed before."""
     binary = qemu(name)
     if not os.access(binary.path, os.X_OK):
-        pytest.skip(f"{binary.path} is missing")
+        pytest.fail(f"{binary.path} is missing")
     return binary
 
 

@@ -24,7 +24,7 @@ def measure_on(vm: VM, mechanism: Mechanism) -> None:
 
 def check_rounds(vm: VM, seconds: float) -> None:
     """Fail unless the rounds are those of this migration."""
-    rounds = info(vm)["dirty-tracking"]
+    rounds = info(vm)["dirty-tracking-rounds"]
     assert rounds[0]["round"] == 1
     assert [each["round"] for each in rounds] == [
         number + 1 for number in range(len(rounds))]

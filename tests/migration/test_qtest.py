@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 
-import pytest
-
 from .guest import BUILD
 from .vm import Qemu
 
@@ -17,8 +15,7 @@ CASE = "/x86_64/qmp/query-dirty-tracking"
 
 def test_query_command(ours: Qemu) -> None:
     """Without KVM it is an error of the class that QEMU's test expects."""
-    if not PROGRAM.exists():
-        pytest.skip(f"{PROGRAM} is missing; scripts/make-qemu --tests builds it")
+    assert PROGRAM.exists(), "scripts/make-qemu --tests builds it"
     done = subprocess.run(
         [PROGRAM, "--tap", "-p", CASE], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "QTEST_QEMU_BINARY": str(ours.path)}, timeout=120,

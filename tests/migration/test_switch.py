@@ -19,6 +19,7 @@ from .vm import (
     DIRTY_BITS, LOG, SHARED, VM, WRPROT, Config, Mechanism, Qemu, pair)
 
 TWO_CPUS = Writer(cpus=2)
+CHOICE = ("mechanism", "chosen-by", "reason", "passed-over")
 WATCH_TIMEOUT = 60.0
 END_TIMEOUT = 60.0
 STUCK_LOOKS = 50  # over a second
@@ -37,8 +38,8 @@ def refused(vm: VM, name: str) -> str:
     with pytest.raises(QMPError) as error:
         vm.qmp("set-dirty-tracking", mechanism=name)
     after = vm.qmp("query-dirty-tracking")
-    assert [after[item] for item in ("mechanism", "reason", "passed-over")] \
-        == [before[item] for item in ("mechanism", "reason", "passed-over")]
+    assert [after[item] for item in CHOICE] == \
+        [before[item] for item in CHOICE]
     return str(error.value)
 
 
@@ -64,7 +65,9 @@ def test_switch(ours: Qemu, name: str) -> None:
         assert mechanism(src) == "log"
         src.qmp("set-dirty-tracking", mechanism=name)
         assert mechanism(src) == (best if name == "auto" else name)
-        assert name in src.qmp("query-dirty-tracking")["reason"]
+        answer = src.qmp("query-dirty-tracking")
+        assert name in answer["reason"]
+        assert answer["chosen-by"] == ("auto" if name == "auto" else "command")
         migrate_identical(src, dst)
 
 
@@ -195,6 +198,10 @@ def test_started_without(ours: Qemu, name: str) -> None:
     with VM("guest", Config(ours, ours.accel(LOG))) as vm:
         vm.wait_writing()
         assert "KVM_CAP_WRITE_PROTECT_ALL_MEM" in refused(vm, name)
+        vm.qmp("set-dirty-tracking", mechanism="auto")
+        passed_over = vm.qmp("query-dirty-tracking")["passed-over"]
+        assert {over["obstacle"] for over in passed_over} == {
+            "started" if WRPROT.offered else "missing"}
 
 
 @pytest.mark.skipif(not COLLECTED, reason="KVM has no dirty bits to collect")

@@ -7,9 +7,12 @@ import dataclasses
 import re
 from typing import Any
 
+import pytest
+
 from .cases import HELD, each_mechanism, migrate_identical
 from .guest import PAGE, Writer
 from .migrate import Options, info
+from .qmp import QMPError
 from .vm import (BEST_FIRST, DIRTY_BITS, LOG, VM, WRPROT, Config, Mechanism,
                  Qemu, best, pair)
 
@@ -17,6 +20,7 @@ from .vm import (BEST_FIRST, DIRTY_BITS, LOG, VM, WRPROT, Config, Mechanism,
 FIXED, STATE, GROWS, TOTAL = "fixed", "state", "grows", "total"
 LOG_MEMBERS = {
     "mechanism": FIXED,
+    "chosen-by": FIXED,
     "reason": FIXED,
     "passed-over": FIXED,
     "ring-size": FIXED,
@@ -192,9 +196,10 @@ def assert_rounds(vm: VM, mechanism: Mechanism, count: int,
     assert all(set(each) == members for each in rounds)
     if count <= ROUNDS_KEPT:
         assert_sums(mechanism, before, after)
-    text = vm.hmp("info dirty-tracking")
-    for each in rounds:
-        assert shown_round(each) in text.splitlines()
+    for command in ("info dirty-tracking", "info migrate"):
+        lines = vm.hmp(command).splitlines()
+        assert [line for line in lines if line.startswith("round ")] == \
+            [shown_round(each) for each in rounds], command
 
 
 @each_mechanism
@@ -206,6 +211,7 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         before = query(src)
         assert before["mechanism"] == mechanism.name
         assert before["passed-over"] == []
+        assert before["chosen-by"] == "option"
         assert before["reason"]
         assert before["ring-size"] == (mechanism.ring or 0)
         assert before["rounds"] == []
@@ -217,7 +223,7 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
         after = query(src)
         assert_rounds(src, mechanism, result.rounds, before, after)
         assert (after["overflows"] > 0) == (OVERFLOWED in src.messages())
-        assert info(src)["dirty-tracking"] == after["rounds"]
+        assert info(src)["dirty-tracking-rounds"] == after["rounds"]
         assert_grown(expected(mechanism), before, after)
         assert_hmp(src, mechanism)
 
@@ -269,8 +275,40 @@ def test_pass_event(ours: Qemu) -> None:
         events = src.monitor.events("MIGRATION_PASS")
         assert [event["pass"] for event in events] == \
             list(range(1, result.rounds + 1))
-        rounds = [event["dirty-tracking"] for event in events]
+        rounds = [event["dirty-tracking-round"] for event in events]
         assert rounds[-ROUNDS_KEPT:] == query(src)["rounds"]
+
+
+def told(vm: VM) -> tuple[bool, ...]:
+    """Where the monitor tells what upstream's does not know."""
+    state = info(vm)
+    passes = vm.monitor.events("MIGRATION_PASS")
+    assert passes
+    return ("dirty-tracking-rounds" in state, "hot-pages" in state,
+            "hot-pages-wait" in vm.qmp("query-migrate-parameters"),
+            "dirty-tracking-round" in passes[0])
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["shown", "hidden"])
+def test_unstable(ours: Qemu, hidden: bool) -> None:
+    """Who hides and rejects what is not stable has upstream's interface."""
+    compat = ("-compat", "unstable-input=reject,unstable-output=hide")
+    options = dataclasses.replace(HELD, capabilities=("events",))
+    config = Config(ours, "kvm", extra=compat if hidden else ())
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        migrate_identical(src, dst, options)
+        assert told(src) == (not hidden,) * 4
+        if not hidden:
+            return
+        for command, arguments in (
+                ("query-dirty-tracking", {}),
+                ("set-dirty-tracking", {"mechanism": "log"}),
+                ("migrate-set-parameters", {"hot_pages_wait": True})):
+            with pytest.raises(QMPError, match="disabled by policy"):
+                src.qmp(command, **arguments)
+        assert "mechanism: " in src.hmp("info dirty-tracking")
+        assert "round 1: " in src.hmp("info migrate")
 
 
 def assert_passed_over(vm: VM, names: list[str]) -> None:
@@ -279,6 +317,7 @@ def assert_passed_over(vm: VM, names: list[str]) -> None:
     text = vm.hmp("info dirty-tracking")
     assert [over["mechanism"] for over in answer] == names
     for over in answer:
+        assert over["obstacle"] == "missing"
         assert "KVM_CAP_" in over["reason"]
         assert f"not {over['mechanism']}: {over['reason']}" in text
 
@@ -288,12 +327,14 @@ def test_default_is_told(ours: Qemu) -> None:
     with VM("guest", Config(ours, "kvm")) as vm:
         answer = query(vm)
         assert answer["mechanism"] == best().name
+        assert answer["chosen-by"] == "auto"
         assert "auto" in answer["reason"]
         better = BEST_FIRST[:BEST_FIRST.index(best())]
         assert_passed_over(vm, [each.name for each in reversed(better)])
     with VM("guest", Config(ours, "kvm,dirty-ring-size=4096")) as vm:
         assert query(vm)["mechanism"] == "ring"
         assert query(vm)["ring-size"] == 4096
+        assert query(vm)["chosen-by"] == "ring-size"
         assert "dirty-ring-size" in query(vm)["reason"]
 
 

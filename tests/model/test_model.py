@@ -50,10 +50,6 @@ INCOMPLETE = (
     "hash factor",
 )
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("spin") is None, reason="spin is not installed"
-)
-
 ERROR = re.compile(r"^pan:1: (.*) \(at depth (\d+)\)$", re.MULTILINE)
 STATES = re.compile(r"^ *(\d+) states, stored", re.MULTILINE)
 PROBE = re.compile(r"^#define ([A-Z_]+) +(\d+) +/\*", re.MULTILINE)

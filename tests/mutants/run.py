@@ -7,7 +7,9 @@ usage: run.py [--sanitize KIND] [--cc COMMAND] ENGINE UNIT UAPI [NAME...]
 Applies each mutant of table.py to a copy of the directory ENGINE, and runs the
 tests of the directory UNIT on it; UAPI has the Linux headers that are not
 upstream's.  One that passes all of them has survived:
-either they do not look where it is wrong, or it is not.  Names, or parts of
+either they do not look where it is wrong, or it is not.  What kills it is an
+assertion of theirs, and nothing else: a program that crashes, hangs or does
+not start has not seen what the mutant does to a guest.  Names, or parts of
 them, choose among the mutants.
 """
 
@@ -15,9 +17,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,8 +64,22 @@ SEED = "--seed=R02S" + 32 * "1"
 LIMIT = 120  # seconds
 
 
+# How GLib ends a program at an assertion of the tests, the rig or the fake KVM.
+ASSERTED = re.compile(r"^Bail out! ERROR:unit/\w+\.c:\d+:", re.MULTILINE)
+
+
 class Failure(Exception):
     """A command that had to succeed did not."""
+
+
+def how_it_ended(status: int, output: str) -> str:
+    """What to say of a program that failed, and not at an assertion."""
+    what = (
+        f"ended by {signal.Signals(-status).name}"
+        if status < 0
+        else f"ended with status {status}"
+    )
+    return f"{what}, at no assertion of the tests:\n{output[-1000:].strip()}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +149,7 @@ class Bench:
         list(pool.map(lambda job: self.compile(*job), jobs))
 
     def test(self, test: str, executable: str) -> str | None:
-        """Returns: None if it passes, or what ended it."""
+        """Returns: None if it passes, or whose assertion ended it."""
         program, _, subtest = test.partition("/")
         only = ["-p", f"/{test}"] if subtest else []
         log = self.work / f"{executable}.log"
@@ -150,8 +168,11 @@ class Bench:
                 raise Failure(f"{test} does not end") from None
         if status == 0:
             return None
+        output = log.read_text(errors="replace")
         if not subtest:
-            test += self.first_not_ok(program, log.read_text(errors="replace"))
+            test += self.first_not_ok(program, output)
+        if not ASSERTED.search(output):
+            raise Failure(f"{test} {how_it_ended(status, output)}")
         return test
 
     def first_not_ok(self, program: str, output: str) -> str:

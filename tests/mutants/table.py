@@ -428,6 +428,14 @@ ANSWERED = (
     ),
     Mutant(
         "I8",
+        "nobody is told of it",
+        "overflow.c",
+        OVERFLOW,
+        "        kvmd->vmm.overflowed(kvmd->opaque);\n",
+        "        return;\n",
+    ),
+    Mutant(
+        "I8",
         "one that is under way is not waited for",
         "engine.c",
         ("overflow/counted-when-whole", *OVERFLOW),
@@ -689,8 +697,9 @@ PROTECT_ORDER = (
         "protect: regions are counted from where the slot begins",
         "protect.c",
         ("protect/shared/unaligned", *PROTECT),
-        " / REGION_SIZE - gpa / REGION_SIZE;\n",
-        " / REGION_SIZE - gpa / REGION_SIZE - (gpa % REGION_SIZE != 0);\n",
+        "    return (gpa + page * kvmd->page_size) / REGION_SIZE - "
+        "gpa / REGION_SIZE;\n",
+        "    return page * kvmd->page_size / REGION_SIZE;\n",
     ),
     Mutant(
         "I3",
@@ -1018,6 +1027,34 @@ SWITCHED = (
         use(kvmd, mechanism);
 """,
         "        use(kvmd, mechanism);\n",
+    ),
+    Mutant(
+        "switch",
+        "switch: what it was chosen for stays",
+        "engine.c",
+        SWITCH,
+        "        kvmd->choice = by_name;\n",
+        "",
+    ),
+    Mutant(
+        "switch",
+        "switch: KVM refuses what it would have given at the start",
+        "protect.c",
+        SWITCH,
+        "ret == -EBUSY ? KVMD_ERROR_STARTED : KVMD_ERROR_REFUSED,\n",
+        "KVMD_ERROR_REFUSED,\n",
+    ),
+    Mutant(
+        "switch",
+        "switch: the host lacks what this guest cannot have",
+        "engine.c",
+        SWITCH,
+        """\
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
+                    "dirty-tracking""",
+        """\
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+                    "dirty-tracking""",
     ),
 )
 

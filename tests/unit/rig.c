@@ -80,6 +80,7 @@ static void on_logged(void *opaque, uint32_t slot_id, uint64_t page)
 {
     RigBlock *b = *block_at(opaque, slot_id);
 
+    g_assert_nonnull(b);        /* KVM has a slot that nobody set */
     __atomic_add_fetch(&b->logged[page], 1, __ATOMIC_RELAXED);
 }
 
@@ -90,6 +91,13 @@ static void on_collected(void *opaque, void *vcpu, uint32_t pages)
 
     g_assert_true(v->rig == r);
     r->collected += pages;
+}
+
+static void on_overflowed(void *opaque)
+{
+    Rig *r = opaque;
+
+    __atomic_add_fetch(&r->overflowed, 1, __ATOMIC_RELAXED);
 }
 
 static void on_kick(void *opaque)
@@ -127,6 +135,7 @@ Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config)
         .vm_ioctl = on_ioctl,
         .publish = on_publish,
         .collected = on_collected,
+        .overflowed = on_overflowed,
         .kick = on_kick,
         .reaper_held = on_reaper_held,
         .warn = on_warn,
@@ -501,9 +510,13 @@ int rig_warned(const Rig *r, const char *text)
 
 uint64_t rig_overflows(Rig *r)
 {
+    uint64_t told = load(&r->overflowed);
     KvmDirtyStats stats;
 
     kvmd_stats(r->kvmd, &stats);
+    /* There may be more meanwhile. */
+    g_assert_cmpuint(told, <=, stats.overflows);
+    g_assert_cmpuint(stats.overflows, <=, load(&r->overflowed));
     return stats.overflows;
 }
 

@@ -52,6 +52,7 @@ struct Rig {
     GPtrArray *warnings;        /* char * */
     uint64_t stamp;
     uint64_t collected;         /* pages told to collected() */
+    uint64_t overflowed;        /* calls of overflowed() */
     unsigned kicks;
     uint64_t chunk;             /* pages per kvmd_slot_clear(); 0: a block */
     uint64_t gpa_offset;        /* of each slot, from a multiple of 4 GiB */
@@ -133,6 +134,7 @@ void rig_forget(Rig *r);
 
 /* How many warnings had @text in them. */
 int rig_warned(const Rig *r, const char *text);
+/* KvmDirtyStats.overflows; of each of them overflowed() has told. */
 uint64_t rig_overflows(Rig *r);
 uint64_t rig_published(const RigBlock *b);
 

@@ -69,6 +69,13 @@ static void refused(const FakeConfig *host, KvmDirtyMechanism mechanism,
     fake_free(fake);
 }
 
+/* What kvmd_new() takes for its reason if @mechanism is asked for. */
+static KvmDirtyChoice choice(KvmDirtyMechanism mechanism, uint32_t ring)
+{
+    return mechanism != KVMD_AUTO ? KVMD_CHOICE_NEW :
+        ring ? KVMD_CHOICE_RING_SIZE : KVMD_CHOICE_AUTO;
+}
+
 /* kvmd_new() chooses @chosen with @ring entries, and its reason @says why. */
 static void chosen(const FakeConfig *host, KvmDirtyMechanism mechanism,
                    uint32_t size, KvmDirtyMechanism chosen, uint32_t ring,
@@ -85,6 +92,7 @@ static void chosen(const FakeConfig *host, KvmDirtyMechanism mechanism,
     g_assert_cmpuint(fake->ring_size, ==, ring);
     g_test_message("%s", kvmd_reason(kvmd));
     g_assert_nonnull(strstr(kvmd_reason(kvmd), says));
+    g_assert_cmpint(kvmd_choice(kvmd), ==, choice(mechanism, ring));
     kvmd_free(kvmd);
     fake_free(fake);
 }
@@ -174,9 +182,9 @@ static void test_size_refused_by_host(void)
     refused(&host_small_rings, KVMD_RING, 65536, KVMD_ERROR_HOST,
             "dirty-ring-size=65536", "4096");
     /* Less than a page, and less than what KVM keeps in reserve. */
-    refused(&host, KVMD_RING, 128, KVMD_ERROR_HOST,
+    refused(&host, KVMD_RING, 128, KVMD_ERROR_REFUSED,
             "dirty-ring-size=128", "1024");
-    refused(&host_pml, KVMD_RING, 512, KVMD_ERROR_HOST,
+    refused(&host_pml, KVMD_RING, 512, KVMD_ERROR_REFUSED,
             "dirty-ring-size=512", "1024");
 }
 
@@ -201,7 +209,7 @@ static void test_size_without_rings(void)
     expected_warning = "KVM_CAP_DIRTY_LOG_RING";
     kvmd = try_new(&host_no_rings, &fake, KVMD_AUTO, 4096, NULL);
     g_assert_null(expected_warning);
-    g_assert_nonnull(strstr(kvmd_passed_over(kvmd, KVMD_RING),
+    g_assert_nonnull(strstr(kvmd_passed_over(kvmd, KVMD_RING)->message,
                             "KVM_CAP_DIRTY_LOG_RING"));
     g_assert_true(kvmd_switch(kvmd, KVMD_LOG, NULL));
     kvmd_free(kvmd);
@@ -247,22 +255,33 @@ static const char *missing(KvmDirtyMechanism mechanism, int has)
     return lacks ? caps[__builtin_ctz(lacks)] : NULL;
 }
 
+/* Whether the host lacks the first that cannot be had, or refuses it. */
+static KvmDirtyError obstacle(const FakeConfig *config,
+                              KvmDirtyMechanism mechanism)
+{
+    return missing(mechanism, config->patched) ==
+        missing(mechanism, config->patched & ~config->patched_refused) ?
+        KVMD_ERROR_HOST : KVMD_ERROR_REFUSED;
+}
+
 /* It is passed over for the capability that the host lacks, or refuses. */
 static void passed_over(const KvmDirty *kvmd, KvmDirtyMechanism mechanism,
                         const FakeConfig *config)
 {
     const char *cap = missing(mechanism, config->patched &
                               ~config->patched_refused);
-    const char *why = kvmd_passed_over(kvmd, mechanism);
+    const GError *why = kvmd_passed_over(kvmd, mechanism);
+    KvmDirtyError code = obstacle(config, mechanism);
 
     if (!cap) {
         g_assert_null(why);
         return;
     }
-    g_test_message("%s", why);
-    g_assert_nonnull(strstr(why, kvmd_mechanism_name(mechanism)));
-    g_assert_nonnull(strstr(why, cap));
-    g_assert_nonnull(strstr(why, missing(mechanism, config->patched) == cap ?
+    g_assert_error(why, KVMD_ERROR, (int)code);
+    g_test_message("%s", why->message);
+    g_assert_nonnull(strstr(why->message, kvmd_mechanism_name(mechanism)));
+    g_assert_nonnull(strstr(why->message, cap));
+    g_assert_nonnull(strstr(why->message, code == KVMD_ERROR_HOST ?
                             "lacks" : "refuses"));
 }
 
@@ -282,6 +301,7 @@ static void auto_with(const FakeConfig *config)
     g_assert_nonnull(kvmd);
     g_assert_cmpint(kvmd_mechanism(kvmd), ==, best_with(has));
     g_assert_nonnull(strstr(kvmd_reason(kvmd), "dirty-tracking=auto"));
+    g_assert_cmpint(kvmd_choice(kvmd), ==, KVMD_CHOICE_AUTO);
     passed_over(kvmd, KVMD_DIRTY_BITS, config);
     passed_over(kvmd, KVMD_SHARED, config);
     passed_over(kvmd, KVMD_WRPROT, config);
@@ -301,7 +321,8 @@ static void named_with(const FakeConfig *config, KvmDirtyMechanism mechanism,
                               ~config->patched_refused);
 
     if (cap) {
-        refused(config, mechanism, 0, KVMD_ERROR_HOST, option, cap);
+        refused(config, mechanism, 0, obstacle(config, mechanism), option,
+                cap);
     } else {
         chosen(config, mechanism, 0, mechanism, 0, option);
     }

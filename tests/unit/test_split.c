@@ -79,7 +79,7 @@ static void test_sizes(void)
 
     refused(r->fake, r, KVMD_SPLIT_ON, 0, KVMD_ERROR_CONFIG, "2 MiB");
     refused(r->fake, r, KVMD_SPLIT_AUTO, MIB2 / 2, KVMD_ERROR_CONFIG,
-            "eager-split-size=1048576");
+            "dirty-eager-split-chunk=1048576");
     refused(r->fake, r, KVMD_SPLIT_OFF, MIB2 + 4096, KVMD_ERROR_CONFIG,
             "2 MiB");
     set(r, KVMD_SPLIT_ON, 3 * MIB2);
@@ -95,7 +95,7 @@ static void test_not_offered(void)
     Rig *r = rig_new_log(0);
 
     refused(r->fake, r, KVMD_SPLIT_ON, MIB2, KVMD_ERROR_HOST,
-            "eager-split=on is not possible");
+            "dirty-eager-split=on is not possible");
     refused(r->fake, r, KVMD_SPLIT_OFF, MIB2, KVMD_ERROR_HOST,
             "KVM_CAP_EAGER_PAGE_SPLIT");
     set(r, KVMD_SPLIT_AUTO, MIB2);

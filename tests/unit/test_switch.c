@@ -187,8 +187,10 @@ static void to_the_same(KvmDirtyMechanism m, const char *says)
 
     rig_switch(r, KVMD_AUTO);
     g_assert_nonnull(strstr(kvmd_reason(r->kvmd), "set-dirty-tracking auto"));
+    g_assert_cmpint(kvmd_choice(r->kvmd), ==, KVMD_CHOICE_AUTO);
     rig_switch(r, m);
     g_assert_nonnull(strstr(kvmd_reason(r->kvmd), says));
+    g_assert_cmpint(kvmd_choice(r->kvmd), ==, KVMD_CHOICE_SWITCH);
     g_assert_cmpuint(r->fake->region_sets, ==, sets);
     g_assert_cmpuint(rig_published(r->at[0][0]), ==, 0);
     goes_on(r);
@@ -219,7 +221,7 @@ static void test_to_auto(void)
     r = two_slots_with(KVMD_LOG, FAKE_MANUAL_CAPS);
     rig_switch(r, KVMD_AUTO);
     g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
-    g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, KVMD_DIRTY_BITS),
+    g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, KVMD_DIRTY_BITS)->message,
                             "KVM_CAP_DIRTY_BITS"));
     g_assert_null(kvmd_passed_over(r->kvmd, KVMD_SHARED));
     goes_on(r);
@@ -244,23 +246,25 @@ static void test_clears(void)
 }
 
 /* @to is refused, for what each of @says names; and nothing has changed. */
-static void refused(Rig *r, KvmDirtyMechanism to, const char *says,
-                    const char *and_says)
+static void refused(Rig *r, KvmDirtyMechanism to, KvmDirtyError code,
+                    const char *says, const char *and_says)
 {
     KvmDirtyMechanism before = kvmd_mechanism(r->kvmd);
     g_autofree char *reason = g_strdup(kvmd_reason(r->kvmd));
+    KvmDirtyChoice choice = kvmd_choice(r->kvmd);
     unsigned sets = r->fake->region_sets;
     g_autoptr(GError) error = NULL;
 
     leave_pending(r);
     g_assert_false(kvmd_switch(r->kvmd, to, &error));
-    g_assert_error(error, KVMD_ERROR, KVMD_ERROR_HOST);
+    g_assert_error(error, KVMD_ERROR, (int)code);
     g_test_message("%s", error->message);
     g_assert_nonnull(strstr(error->message, says));
     g_assert_nonnull(strstr(error->message, and_says));
     g_assert_false(kvmd_switch(r->kvmd, to, NULL));
     g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, before);
     g_assert_cmpstr(kvmd_reason(r->kvmd), ==, reason);
+    g_assert_cmpint(kvmd_choice(r->kvmd), ==, choice);
     g_assert_cmpuint(r->fake->region_sets, ==, sets);
     g_assert_cmpint(kvmd_clears(r->kvmd), ==, r->clears);
     rig_sync(r);
@@ -277,7 +281,8 @@ static void test_from_ring(void)
     for (int to = KVMD_AUTO; to < KVMD__MAX; to++) {
         Rig *r = two_slots(&fake, KVMD_RING);
 
-        refused(r, to, "away from dirty rings", "when the guest is started");
+        refused(r, to, KVMD_ERROR_STARTED, "away from dirty rings",
+                "when the guest is started");
         two_slots_free(r);
     }
 }
@@ -287,7 +292,8 @@ static void test_to_ring(void)
     for (size_t i = 0; i < G_N_ELEMENTS(mechanisms); i++) {
         Rig *r = two_slots_with(mechanisms[i], FAKE_MANUAL_CAPS);
 
-        refused(r, KVMD_RING, "to dirty rings", "when the guest is started");
+        refused(r, KVMD_RING, KVMD_ERROR_STARTED, "to dirty rings",
+                "when the guest is started");
         two_slots_free(r);
     }
 }
@@ -303,11 +309,11 @@ static void test_started_as_log(void)
     for (size_t i = 0; i < G_N_ELEMENTS(to); i++) {
         Rig *r = two_slots(&fake, KVMD_LOG);
 
-        refused(r, to[i], "KVM_CAP_WRITE_PROTECT_ALL_MEM",
+        refused(r, to[i], KVMD_ERROR_STARTED, "KVM_CAP_WRITE_PROTECT_ALL_MEM",
                 "before the first vCPU");
         rig_switch(r, KVMD_AUTO);
         g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_LOG);
-        g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, to[i]),
+        g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, to[i])->message,
                                 "before the first vCPU"));
         goes_on(r);
         two_slots_free(r);
@@ -336,7 +342,7 @@ static void test_started_as_log_without_a_logged_slot(void)
     rig_add(r, 0, PAGES, true);
     rig_add(r, OTHER, OTHER_PAGES, false);
     g_assert_false(kvmd_switch(r->kvmd, KVMD_DIRTY_BITS, &error));
-    g_assert_error(error, KVMD_ERROR, KVMD_ERROR_HOST);
+    g_assert_error(error, KVMD_ERROR, KVMD_ERROR_STARTED);
     rig_log(r, 0, false);
     rig_switch(r, KVMD_DIRTY_BITS);
     rig_log(r, 0, true);
@@ -355,12 +361,12 @@ static void test_started_without_dirty_bits(void)
     for (size_t i = 0; i < G_N_ELEMENTS(from); i++) {
         Rig *r = two_slots(&fake, from[i]);
 
-        refused(r, KVMD_DIRTY_BITS, "KVM_CAP_DIRTY_BITS",
+        refused(r, KVMD_DIRTY_BITS, KVMD_ERROR_STARTED, "KVM_CAP_DIRTY_BITS",
                 "before the first vCPU");
         rig_switch(r, KVMD_LOG);
         rig_switch(r, KVMD_AUTO);
         g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
-        g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, KVMD_DIRTY_BITS),
+        g_assert_nonnull(strstr(kvmd_passed_over(r->kvmd, KVMD_DIRTY_BITS)->message,
                                 "before the first vCPU"));
         goes_on(r);
         two_slots_free(r);
@@ -377,9 +383,11 @@ static void test_dirty_bits_stay(void)
         Rig *r = two_slots(&fake, from[i]);
 
         for (int n = 0; n < 2; n++) {
-            refused(r, KVMD_WRPROT, "dirty-tracking=wrprot",
+            refused(r, KVMD_WRPROT, KVMD_ERROR_STARTED,
+                    "dirty-tracking=wrprot",
                     "dirty-bits and log only");
-            refused(r, KVMD_SHARED, "dirty-tracking=shared",
+            refused(r, KVMD_SHARED, KVMD_ERROR_STARTED,
+                    "dirty-tracking=shared",
                     "started with KVM_CAP_DIRTY_BITS");
             rig_switch(r, KVMD_LOG);
         }
@@ -395,25 +403,25 @@ static void test_host_lacks_it(void)
     FakeConfig fake = { FAKE_LINUX_6_1 };
     Rig *r = two_slots(&fake, KVMD_AUTO);
 
-    refused(r, KVMD_WRPROT, "dirty-tracking=wrprot",
+    refused(r, KVMD_WRPROT, KVMD_ERROR_HOST, "dirty-tracking=wrprot",
             "KVM_CAP_WRITE_PROTECT_ALL_MEM");
     two_slots_free(r);
     fake.patched = FAKE_WITHOUT_DIRTY_BITS;
     r = two_slots(&fake, KVMD_AUTO);
     g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
-    refused(r, KVMD_DIRTY_BITS, "dirty-tracking=dirty-bits",
+    refused(r, KVMD_DIRTY_BITS, KVMD_ERROR_HOST, "dirty-tracking=dirty-bits",
             "lacks KVM_CAP_DIRTY_BITS");
     two_slots_free(r);
     fake.patched = FAKE_CAN_PROTECT | FAKE_CAN_FETCH;
     r = two_slots(&fake, KVMD_AUTO);
     g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_WRPROT);
-    refused(r, KVMD_SHARED, "dirty-tracking=shared",
+    refused(r, KVMD_SHARED, KVMD_ERROR_HOST, "dirty-tracking=shared",
             "KVM_CAP_DIRTY_BITMAP_FD");
     two_slots_free(r);
     fake.patched = FAKE_CAN_PROTECT;
     r = two_slots(&fake, KVMD_AUTO);
     g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_LOG);
-    refused(r, KVMD_SHARED, "dirty-tracking=shared",
+    refused(r, KVMD_SHARED, KVMD_ERROR_HOST, "dirty-tracking=shared",
             "KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT");
     two_slots_free(r);
 }

@@ -136,7 +136,7 @@ static bool enable(KvmDirty *kvmd, KvmDirtyMechanism mechanism,
     const KvmDirtyOps *ops = mechanisms[mechanism].ops;
 
     if (kvmd->dirty_bits && !ops->sees_dirty_bits) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
                     "dirty-tracking=%s is not possible: this guest was started "
                     "with KVM_CAP_DIRTY_BITS, which goes with dirty-bits and "
                     "log only", kvmd_mechanism_name(mechanism));
@@ -158,14 +158,10 @@ static void use(KvmDirty *kvmd, KvmDirtyMechanism mechanism)
 static KvmDirtyMechanism enable_best(KvmDirty *kvmd)
 {
     for (size_t i = 0; ; i++) {
-        GError *why_not = NULL;
-
         g_assert(i < G_N_ELEMENTS(best_first));
-        if (enable(kvmd, best_first[i], &why_not)) {
+        if (enable(kvmd, best_first[i], &kvmd->passed_over[best_first[i]])) {
             return best_first[i];
         }
-        kvmd->passed_over[best_first[i]] = g_strdup(why_not->message);
-        g_error_free(why_not);
     }
 }
 
@@ -173,7 +169,7 @@ static void forget_reasons(KvmDirty *kvmd)
 {
     g_clear_pointer(&kvmd->reason, g_free);
     for (int i = 0; i < KVMD__MAX; i++) {
-        g_clear_pointer(&kvmd->passed_over[i], g_free);
+        g_clear_error(&kvmd->passed_over[i]);
     }
 }
 
@@ -194,11 +190,13 @@ static KvmDirtyMechanism ring_if_any(KvmDirty *kvmd)
 }
 
 /*
- * Enable what @config asks for, and tell why in terms of @option.  Returns:
- * the mechanism, or KVMD_AUTO with @error set and the old reasons kept.
+ * Enable what @config asks for, and tell why: in terms of @option, or by
+ * @by_name if it asks for a name.  Returns: the mechanism, or KVMD_AUTO with
+ * @error set and the old reasons kept.
  */
 static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
-                                const char *option, GError **error)
+                                const char *option, KvmDirtyChoice by_name,
+                                GError **error)
 {
     KvmDirtyMechanism mechanism = config->mechanism;
 
@@ -211,16 +209,20 @@ static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
     forget_reasons(kvmd);
     if (mechanism == KVMD_AUTO) {
         mechanism = enable_best(kvmd);
+        kvmd->choice = KVMD_CHOICE_AUTO;
         if (config->ring_size) {
-            kvmd->passed_over[KVMD_RING] = g_strdup(
-                "this host's KVM has no dirty rings (KVM_CAP_DIRTY_LOG_RING)");
+            g_set_error(&kvmd->passed_over[KVMD_RING], KVMD_ERROR,
+                        KVMD_ERROR_HOST, "this host's KVM has no dirty rings "
+                        "(KVM_CAP_DIRTY_LOG_RING)");
         }
         kvmd->reason = g_strdup_printf(
             "chosen by %sauto: the best that this host has", option);
     } else if (config->mechanism == KVMD_AUTO) {
+        kvmd->choice = KVMD_CHOICE_RING_SIZE;
         kvmd->reason = g_strdup_printf("asked for with dirty-ring-size=%u",
                                        config->ring_size);
     } else {
+        kvmd->choice = by_name;
         kvmd->reason = g_strdup_printf("asked for with %s%s", option,
                                        kvmd_mechanism_name(mechanism));
     }
@@ -248,7 +250,7 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     kvmd->spaces = g_ptr_array_new();
     kvmd->vcpus = g_ptr_array_new_with_free_func(g_free);
     kvmd->vm_stats = kvmd_vm_stats_open(kvmd);
-    mechanism = choose(kvmd, config, "dirty-tracking=", error);
+    mechanism = choose(kvmd, config, "dirty-tracking=", KVMD_CHOICE_NEW, error);
     if (mechanism == KVMD_AUTO) {
         kvmd_free(kvmd);
         return NULL;
@@ -266,14 +268,15 @@ bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
     const KvmDirtyConfig config = { .mechanism = mechanism };
 
     if (kvmd->ring_size || mechanism == KVMD_RING) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
                     "a running guest cannot be switched %s dirty rings: KVM "
                     "takes or leaves them when the guest is started",
                     kvmd->ring_size ? "away from" : "to");
         return false;
     }
     g_mutex_lock(&kvmd->lock);
-    mechanism = choose(kvmd, &config, "set-dirty-tracking ", error);
+    mechanism = choose(kvmd, &config, "set-dirty-tracking ", KVMD_CHOICE_SWITCH,
+                       error);
     if (mechanism != KVMD_AUTO && mechanism != kvmd->mechanism) {
         kvmd_slots_pause(kvmd);
         if (kvmd->ops->end) {
@@ -307,13 +310,18 @@ KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd)
     return kvmd->mechanism;
 }
 
+KvmDirtyChoice kvmd_choice(const KvmDirty *kvmd)
+{
+    return kvmd->choice;
+}
+
 const char *kvmd_reason(const KvmDirty *kvmd)
 {
     return kvmd->reason;
 }
 
-const char *kvmd_passed_over(const KvmDirty *kvmd,
-                             KvmDirtyMechanism mechanism)
+const GError *kvmd_passed_over(const KvmDirty *kvmd,
+                               KvmDirtyMechanism mechanism)
 {
     return kvmd->passed_over[mechanism];
 }

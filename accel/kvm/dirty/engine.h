@@ -105,8 +105,9 @@ struct KvmDirty {
     void *opaque;
     KvmDirtyMechanism mechanism;
     const KvmDirtyOps *ops;
+    KvmDirtyChoice choice;
     char *reason;
-    char *passed_over[KVMD__MAX]; /* why a better mechanism is not in use */
+    GError *passed_over[KVMD__MAX]; /* why a better mechanism is not in use */
     size_t page_size;
     GPtrArray *spaces;          /* slot.c: per address space, its slots */
     KvmDirtyStats stats;

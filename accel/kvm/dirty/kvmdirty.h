@@ -20,8 +20,8 @@
  *
  * Locking: every function may be called from any thread, and none of them
  * needs a lock of the caller's.  One internal mutex serialises them; it is
- * held while publish, collected and warn are called, so these must not call
- * back into the library.  kick is called without it.
+ * held while publish, collected, overflowed and warn are called, so these must
+ * not call back into the library.  kick is called without it.
  *
  * Units: pages are host pages; times are nanoseconds of CLOCK_MONOTONIC; a
  * slot id is KVM's, that is (address space << 16 | slot).
@@ -47,7 +47,9 @@ GQuark kvmd_error_quark(void);
 
 typedef enum KvmDirtyError {
     KVMD_ERROR_CONFIG,      /* what was asked for contradicts itself */
-    KVMD_ERROR_HOST,        /* the host's KVM lacks or refuses it */
+    KVMD_ERROR_HOST,        /* the host's KVM lacks it */
+    KVMD_ERROR_REFUSED,     /* the host's KVM has it, and refuses it */
+    KVMD_ERROR_STARTED,     /* only from the start of the VM, which is over */
 } KvmDirtyError;
 
 typedef enum KvmDirtyMechanism {
@@ -86,6 +88,12 @@ typedef struct KvmDirtyVmm {
 
     /* Optional: @pages entries were taken from the ring of @vcpu. */
     void (*collected)(void *opaque, void *vcpu, uint32_t pages);
+
+    /*
+     * Optional: a ring overflowed, all logged pages were published for it, and
+     * KvmDirtyStats.overflows is one more; on any thread.
+     */
+    void (*overflowed)(void *opaque);
 
     /*
      * Make every vCPU that is inside KVM_RUN leave it once, so that
@@ -147,21 +155,30 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
  */
 void kvmd_free(KvmDirty *kvmd);
 
+/* What a mechanism is in use for. */
+typedef enum KvmDirtyChoice {
+    KVMD_CHOICE_AUTO,       /* KVMD_AUTO: it is the best that the host has */
+    KVMD_CHOICE_RING_SIZE,  /* KVMD_AUTO with a ring size, which means rings */
+    KVMD_CHOICE_NEW,        /* its name, given to kvmd_new() */
+    KVMD_CHOICE_SWITCH,     /* its name, given to kvmd_switch() */
+} KvmDirtyChoice;
+
 /*
- * The mechanism in use (never KVMD_AUTO), and one sentence that says why.  This
- * and the next five may change with kvmd_switch(), and what they point to is
- * then freed: not while another thread is in it.
+ * The mechanism in use (never KVMD_AUTO), why, and one sentence that says so.
+ * These and the next five may change with kvmd_switch(), and what they point to
+ * is then freed: not while another thread is in it.
  */
 KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd);
+KvmDirtyChoice kvmd_choice(const KvmDirty *kvmd);
 const char *kvmd_reason(const KvmDirty *kvmd);
 
 /*
  * kvmd_passed_over:
  * Returns: why KVMD_AUTO did not take @mechanism, which it prefers to the one
- * in use, in one sentence; NULL if it did, or was not asked.
+ * in use, as an error of KVMD_ERROR; NULL if it did, or was not asked.
  */
-const char *kvmd_passed_over(const KvmDirty *kvmd,
-                             KvmDirtyMechanism mechanism);
+const GError *kvmd_passed_over(const KvmDirty *kvmd,
+                               KvmDirtyMechanism mechanism);
 
 /*
  * kvmd_switch:

@@ -84,4 +84,7 @@ void kvmd_overflow(KvmDirty *kvmd)
     kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);
     kvmd->stats.publish_ns += kvmd_now() - armed;
     kvmd->stats.overflows++;
+    if (kvmd->vmm.overflowed) {
+        kvmd->vmm.overflowed(kvmd->opaque);
+    }
 }

@@ -36,7 +36,8 @@ bool kvmd_protect_enable_cap(KvmDirty *kvmd, KvmDirtyMechanism wanted_by,
     }
     ret = kvmd_enable_cap(kvmd, capability, 0);
     if (ret < 0) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+        g_set_error(error, KVMD_ERROR,
+                    ret == -EBUSY ? KVMD_ERROR_STARTED : KVMD_ERROR_REFUSED,
                     "dirty-tracking=%s is not possible: KVM refuses %s (%s)%s",
                     kvmd_mechanism_name(wanted_by), name, g_strerror(-ret),
                     ret == -EBUSY ? "; it has to be enabled before the first "

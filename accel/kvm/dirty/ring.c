@@ -603,7 +603,7 @@ static bool ring_enable(KvmDirty *kvmd, GError **error)
     }
     ret = kvmd_enable_cap(kvmd, KVM_CAP_DIRTY_LOG_RING, ring_bytes(kvmd));
     if (ret < 0) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_REFUSED,
                     "dirty-ring-size=%u is refused by this host's KVM (%s): "
                     "allowed are 0 (no ring) and powers of two up to %u; "
                     "from 1024 on a ring holds what any CPU logs by itself",

@@ -45,17 +45,18 @@ bool kvmd_split_set(KvmDirty *kvmd, KvmDirtySplit split, uint64_t size,
 
     if (!size || size % KVMD_SPLIT_UNIT) {
         g_set_error(error, KVMD_ERROR, KVMD_ERROR_CONFIG,
-                    "eager-split-size=%" PRIu64 " is not allowed: it is a "
-                    "multiple of 2 MiB, and not 0", size);
+                    "dirty-eager-split-chunk=%" PRIu64 " is not allowed: it "
+                    "is a multiple of 2 MiB, and not 0", size);
         return false;
     }
     if (kvmd_check_extension(kvmd, KVM_CAP_EAGER_PAGE_SPLIT)) {
         ret = kvmd_vm_ioctl(kvmd, KVM_ENABLE_CAP, &cap);
     }
     if (ret < 0 && split != KVMD_SPLIT_AUTO) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
-                    "eager-split=%s is not possible: this host's KVM %s "
-                    "KVM_CAP_EAGER_PAGE_SPLIT",
+        g_set_error(error, KVMD_ERROR,
+                    ret == -ENOTTY ? KVMD_ERROR_HOST : KVMD_ERROR_REFUSED,
+                    "dirty-eager-split=%s is not possible: this host's KVM "
+                    "%s KVM_CAP_EAGER_PAGE_SPLIT",
                     split == KVMD_SPLIT_ON ? "on" : "off",
                     ret == -ENOTTY ? "lacks" : "refuses");
         return false;

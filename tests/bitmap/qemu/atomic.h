@@ -3,7 +3,8 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A test may have something happen just before any of them.
+ * A test may have something happen just before any of them, and before the
+ * compiler's own loads and stores.
  */
 
 #ifndef QEMU_ATOMIC_H
@@ -18,8 +19,13 @@ static inline void atomic_step_call(void)
     }
 }
 
-#define qatomic_read(p) \
-    (atomic_step_call(), __atomic_load_n(p, __ATOMIC_RELAXED))
+/* A macro is not expanded in itself: there these are the compiler's. */
+#define __atomic_load_n(p, order) \
+    (atomic_step_call(), __atomic_load_n(p, order))
+#define __atomic_store_n(p, n, order) \
+    (atomic_step_call(), __atomic_store_n(p, n, order))
+
+#define qatomic_read(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define qatomic_or(p, n) \
     (atomic_step_call(), (void)__atomic_fetch_or(p, n, __ATOMIC_SEQ_CST))
 #define qatomic_fetch_and(p, n) \
