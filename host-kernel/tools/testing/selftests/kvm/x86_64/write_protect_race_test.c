@@ -157,7 +157,7 @@ static void guest_writer(uint64_t id)
 	uint64_t seed = 0x9e3779b97f4a7c15ULL * (id + 1);
 	uint64_t gpa = c->gpa, npages = c->npages;
 	uint64_t page = id * npages / GUEST_MAX_VCPUS;
-	uint64_t count = 0, pause, i, *word;
+	uint64_t count = 0, pause, i;
 
 	while (!READ_ONCE(c->stop)) {
 		pause = READ_ONCE(c->pause);
@@ -181,11 +181,11 @@ static void guest_writer(uint64_t id)
 			break;
 		}
 		count++;
-		word = (uint64_t *)(gpa + page * PAGE_SIZE + id * 8);
-		/* What a CPU keeps of a way that it went to read. */
+		/* So that a CPU keeps of other ways what is there to read. */
 		if (random_below(&seed, 2))
-			READ_ONCE(*word);
-		WRITE_ONCE(*word, count);
+			READ_ONCE(*(uint64_t *)(gpa + PAGE_SIZE *
+						random_below(&seed, npages)));
+		WRITE_ONCE(*(uint64_t *)(gpa + page * PAGE_SIZE + id * 8), count);
 		WRITE_ONCE(c->written[id].value, count);
 		if (c->other_gpa && count % 64 == 0)
 			WRITE_ONCE(*(uint64_t *)(c->other_gpa + PAGE_SIZE *
