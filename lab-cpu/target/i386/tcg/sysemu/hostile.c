@@ -18,6 +18,7 @@
 #include "exec/exec-all.h"
 #include "exec/helper-proto.h"
 #include "hw/qdev-properties.h"
+#include "sysemu/cpu-timers.h"
 #include "sysemu/sysemu.h"
 #include "hostile.h"
 
@@ -37,6 +38,8 @@
 /* One in so many walks brings in a neighbour. */
 #define PREFETCH 4
 #define NEIGHBOURS 8
+/* Before a late interrupt, up to two to the power of that blocks of code run. */
+#define LATE_BITS 10
 
 /* What an entry allows, all of it as bits that more of is more. */
 #define ALLOWED(entry) \
@@ -66,7 +69,8 @@
     COUNTER(FAULT_SPURIOUS, "fault-spurious")                                 \
     COUNTER(FLUSHED_ALL, "flushed-all")                                       \
     COUNTER(FLUSHED_ASID, "flushed-asid")                                     \
-    COUNTER(FLUSHED_PAGE, "flushed-page")
+    COUNTER(FLUSHED_PAGE, "flushed-page")                                     \
+    COUNTER(LATE, "interrupt-late")
 
 #define COUNTER_INDEX(index, name) index,
 #define COUNTER_NAME(index, name) [index] = name,
@@ -104,6 +108,8 @@ typedef struct Caches {
     uint64_t counters[NR_COUNTERS];
     uint64_t random;
     uint64_t run;
+    uint64_t late_run; /* when an interrupt was late last */
+    int late;          /* for how many blocks of code it still is */
     uint32_t asid;
 } Caches;
 
@@ -116,6 +122,7 @@ typedef struct HostileCPU {
     bool leaves;
     bool prefetch;
     bool first_stage;
+    bool late_interrupts;
     bool asid_flush;
 } HostileCPU;
 
@@ -631,6 +638,35 @@ void hostile_vmrun(CPUX86State *env, uint32_t asid, uint8_t tlb_control)
     }
 }
 
+/*
+ * Nothing says how soon a CPU takes an interrupt.  One for the guest's host ends
+ * the run, so that there is one decision for each.
+ */
+bool hostile_is_late(CPUX86State *env, int interrupt)
+{
+    HostileCPU *cpu = (HostileCPU *)env_archcpu(env);
+    CPUState *cs = env_cpu(env);
+    Caches *caches;
+
+    if (!enabled || !cpu->late_interrupts || icount_enabled() ||
+        interrupt != CPU_INTERRUPT_HARD || !(env->hflags & HF_GUEST_MASK)) {
+        return false;
+    }
+    caches = cpu->caches;
+    if (caches->late_run != caches->run) {
+        caches->late_run = caches->run;
+        caches->late = random_below(caches, 2) <<
+                       random_below(caches, LATE_BITS);
+        caches->counters[LATE] += caches->late > 0;
+    }
+    if (!caches->late) {
+        return false;
+    }
+    caches->late--;
+    cs->cflags_next_tb = curr_cflags(cs) | CF_NO_GOTO_TB | CF_NO_GOTO_PTR;
+    return true;
+}
+
 /* Without EFER.TCE, which QEMU has not, no upper entry of the ASID stays. */
 void helper_hostile_invlpga(CPUX86State *env, target_ulong addr,
                             target_ulong asid)
@@ -670,6 +706,8 @@ static void report(Notifier *notifier, void *data)
             sums[i] += ((HostileCPU *)cs)->caches->counters[i];
         }
     }
+    fprintf(stderr, "hostile: seed %" PRIu64 "\n",
+            ((HostileCPU *)first_cpu)->seed);
     for (int i = 0; i < NR_COUNTERS; i++) {
         fprintf(stderr, "hostile: %s %" PRIu64 "\n", counter_names[i],
                 sums[i]);
@@ -713,6 +751,7 @@ static Property hostile_properties[] = {
     DEFINE_PROP_BOOL("leaves", HostileCPU, leaves, true),
     DEFINE_PROP_BOOL("prefetch", HostileCPU, prefetch, true),
     DEFINE_PROP_BOOL("first-stage", HostileCPU, first_stage, true),
+    DEFINE_PROP_BOOL("late-interrupts", HostileCPU, late_interrupts, true),
     DEFINE_PROP_BOOL("asid-flush", HostileCPU, asid_flush, true),
     DEFINE_PROP_END_OF_LIST()
 };

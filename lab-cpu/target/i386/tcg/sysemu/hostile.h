@@ -49,4 +49,10 @@ bool hostile_translate(CPUX86State *env, const HostileAccess *to,
  */
 void hostile_vmrun(CPUX86State *env, uint32_t asid, uint8_t tlb_control);
 
+/*
+ * Whether @interrupt, which the CPU could take now, comes a little later: the
+ * guest runs on, and this is asked again.
+ */
+bool hostile_is_late(CPUX86State *env, int interrupt);
+
 #endif
