@@ -25,6 +25,21 @@ ALL_OF_IT = (
     (RACE, *"-v 2 -t 6 -m get -w all -x zap,thp".split()),
 )
 SEEDS = 4
+# A race, and whether the TDP MMU runs it: only that has dirty bits.
+SOAKED = tuple(
+    ((RACE, *arguments.split()), tdp_mmu)
+    for arguments in (
+        "-v 1 -t 60 -m bits",
+        "-v 3 -t 60 -m bits -x rearm,zap",
+        "-v 3 -t 60 -m bits -n",
+        "-v 3 -t 60 -m shared -w all",
+        "-v 3 -t 60 -m mix -n",
+        "-v 3 -t 60 -m ring",
+    )
+    for tdp_mmu in (1, 0)
+    if tdp_mmu or "bits" not in arguments
+)
+SOAKED_SEEDS = range(2, 10)
 NPT0 = ("--append", "kvm_amd.npt=0")
 SOURCE = ROOT / "lab-cpu/target/i386/tcg/sysemu/hostile.c"
 DOCS = ROOT / "docs/lab.md"
@@ -57,7 +72,11 @@ def run(
     program, *arguments = test
     options = ("--cpus", "4", "--cpu", cpu, "--log", str(log), *options)
     ended = lab(
-        programs / program, *arguments, kernel="patched", options=options
+        programs / program,
+        *arguments,
+        kernel="patched",
+        seconds=180,
+        options=options,
     )
     return ended, counted(log)
 
@@ -135,6 +154,27 @@ def test_first_stage_off(programs: Path, tmp_path: Path) -> None:
     ended, counters = run(programs, tmp_path / "log", MIX, *NPT0, cpu=cpu)
     assert ended.status == 0, ended
     assert not counters["leaf"] and not counters["upper-raw"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAKED_SEEDS)
+@pytest.mark.parametrize(
+    ("test", "tdp_mmu"),
+    SOAKED,
+    ids=[f"{'_'.join(test[1:])}-{tdp_mmu}" for test, tdp_mmu in SOAKED],
+)
+def test_other_seeds(
+    programs: Path,
+    tmp_path: Path,
+    test: tuple[str, ...],
+    tdp_mmu: int,
+    seed: int,
+) -> None:
+    """No page is lost with any; every other has Intel's upper entries."""
+    cpu = f"hostile={seed},raw-upper={'on' if seed % 2 else 'off'}"
+    options = ("--append", f"kvm.tdp_mmu={tdp_mmu}")
+    ended, _ = run(programs, tmp_path / "log", test, *options, cpu=cpu)
+    assert ended.status == 0, ended
 
 
 def test_cpu_0_is_a_cpu_like_the_others() -> None:
