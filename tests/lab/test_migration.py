@@ -97,7 +97,7 @@ CHECKED = {
         "test_identical.py::test_identical[shared-sequential-4-pc]",
         "test_identical.py::test_identical[dirty-bits-random-2-q35]",
         "test_identical.py::test_identical[ring 4096-random-4-q35]",
-        "test_identical.py::test_identical[log-random-1-pc]",
+        "test_identical.py::test_identical[log-random-2-q35]",
     ),
 }
 
