@@ -5,9 +5,11 @@
  * how that ended, and switches the machine off.
  *
  * scripts/lab puts the file "job" beside this program: strings that each end
- * in a NUL.  First the number of shares, then tag and directory of each; the
- * number of directories to keep, and these; the working directory; the number
- * of arguments and the arguments; and all that is left is the environment.
+ * in a NUL.  First the CPUs that the command may run on, as a cpuset has them,
+ * or nothing if it may run on all; the number of shares, then tag and directory
+ * of each; the number of directories to keep, and these; the working directory;
+ * the number of arguments and the arguments; and all that is left is the
+ * environment.
  */
 
 #define _GNU_SOURCE
@@ -45,6 +47,7 @@ struct job {
     char *text;
     char *end;
     char *next;
+    char *cpus;
     size_t n_shares;
     char **shares; /* tag, directory, tag, directory ... */
     size_t n_kept;
@@ -285,6 +288,7 @@ static void read_job(struct job *job, const char *path)
         job->end += got;
     }
     close(fd);
+    job->cpus = next_string(job);
     job->n_shares = strtoul(next_string(job), NULL, 10);
     job->shares = next_strings(job, 2 * job->n_shares);
     job->n_kept = strtoul(next_string(job), NULL, 10);
@@ -305,22 +309,18 @@ static void write_file(const char *path, const char *text)
 }
 
 /*
- * There, KVM is not safe from what the other CPUs do: docs/lab.md has more.
- * A cpuset, as programs set affinities by themselves: libvirtd has a domain run
- * on all CPUs that are online.
+ * On CPU 0 of Debian's QEMU, KVM is not safe from what the other CPUs do:
+ * docs/lab.md has more.  A cpuset, as programs set affinities by themselves:
+ * libvirtd has a domain run on all CPUs that are online.
  */
-static void leave_cpu_0(void)
+static void stay_on(const char *cpus)
 {
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    char those[32];
-
-    if (cpus < 2) {
+    if (!*cpus) {
         return;
     }
-    snprintf(those, sizeof(those), "1-%ld", cpus - 1);
     write_file(CGROUPS "/cgroup.subtree_control", "+cpuset");
     make_dirs(CGROUPS "/command");
-    write_file(CGROUPS "/command/cpuset.cpus", those);
+    write_file(CGROUPS "/command/cpuset.cpus", cpus);
     write_file(CGROUPS "/command/cgroup.procs", "0");
 }
 
@@ -328,7 +328,7 @@ static _Noreturn void run_command(const struct job *job, int out, int err)
 {
     sigset_t none;
 
-    leave_cpu_0();
+    stay_on(job->cpus);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();

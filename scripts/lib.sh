@@ -15,6 +15,9 @@ assembled=$build/src/qemu
 qemu_build=$build/qemu
 hooks_fit=7.2
 
+lab_cpu_assembled=$build/src/qemu-lab
+lab_cpu_build=$build/lab-cpu
+
 linux_stock=$build/src/linux-stock
 linux_assembled=$build/src/linux
 linux_build=$build/linux

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Sourced after lib.sh: our own files and the patch series, apart from the tree
 # they are for, which is QEMU's or Linux's.
-# FDT_SERIES=DIR and FDT_LINUX_SERIES=DIR take the series from DIR.
+# FDT_SERIES=DIR, FDT_LAB_CPU_SERIES=DIR and FDT_LINUX_SERIES=DIR take the series
+# from DIR.
 # shellcheck shell=bash
 
 marker=KVM_DIRTY_REPLACES
 tmp=
 overlay=
 
-# choose_tree qemu | linux: what the functions below are about.
+# choose_tree qemu | lab-cpu | linux: what the functions below are about.
 choose_tree() {
     case $1 in
     qemu)
@@ -19,6 +20,16 @@ choose_tree() {
         series_dir=${FDT_SERIES:-$root/patches/qemu-7.2}
         own_root=$root
         own_dirs=(accel include migration softmmu qapi)
+        ;;
+    lab-cpu)
+        tree_name=QEMU
+        tree_lock=lab-cpu
+        tree_mark=VERSION
+        assembled=$lab_cpu_assembled
+        series_option=FDT_LAB_CPU_SERIES
+        series_dir=${FDT_LAB_CPU_SERIES:-$root/lab-cpu/patches/qemu-7.2}
+        own_root=$root/lab-cpu
+        own_dirs=(configs target)
         ;;
     linux)
         tree_name=Linux
@@ -130,7 +141,7 @@ make_overlay() {
     strip_replaced
 }
 
-# begin_overlay qemu | linux: takes the lock, checks what is needed and makes
+# begin_overlay qemu | lab-cpu | linux: takes the lock, checks what is needed and makes
 # $tmp.
 begin_overlay() {
     choose_tree "$1"

@@ -337,6 +337,17 @@ def test_dirty_ring_is_not_excused(check: ModuleType, tmp_path: Path) -> None:
     assert str(check.migration_test()) == "0 passed, 1 failed, 0 skipped"
 
 
+def test_cpu_that_cannot_be_built_has_failed(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "build-lab-cpu"
+    script.write_text("#!/bin/sh\nexit 3\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(check, "SCRIPTS", tmp_path)
+    tally = check.run_suite("lab-cpu", check.lab_cpu_build)
+    assert tally.failures == ["lab-cpu: the build ended with status 3"]
+
+
 def test_unknown_suite(
     check: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,7 +358,8 @@ def test_unknown_suite(
 
 
 @pytest.mark.parametrize(
-    ("build", "suite"), [("qemu", "migration"), ("kernel", "lab")]
+    ("build", "suite"),
+    [("qemu", "migration"), ("kernel", "lab"), ("lab-cpu", "lab")],
 )
 def test_without_a_build_its_suites_fail(
     check: ModuleType,

@@ -149,6 +149,30 @@ OURS = (
     ),
 )
 
+# What a CPU that keeps what it may is hostile to: whatever has to do with which
+# page was written.
+DIRTY_LOG = tuple(
+    test for test in UPSTREAM if test.command.startswith("dirty_log_test")
+)
+HOSTILE_OURS = (
+    Selftest(f"{MODEL} -n 3", 180),
+    Selftest("x86_64/dirty_bits_test", 120, tdp=True),
+    Selftest(NESTED, 120),
+    Selftest(f"{RACE} -v 3 -t 4"),
+    Selftest(f"{RACE} -v 3 -t 4 -n"),
+    Selftest(f"{RACE} -v 3 -t 4 -m ring", tdp=True),
+    Selftest(f"{RACE} -v 1 -t 4 -m bits", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+)
+HOSTILE_STOCK = (
+    *DIRTY_LOG,
+    Selftest(f"{RACE} -v 3 -t 4 -m get -w none"),
+    Selftest(f"{RACE} -v 3 -t 4 -m manual -w none"),
+    Selftest(f"{RACE} -v 3 -t 4 -m ring -w none"),
+    Selftest(f"{RACE} -v 3 -t 4 -m get -w none -n"),
+)
+
 # Orders that lose pages have to be noticed: it would prove nothing else that
 # no page is lost in the others.
 MUST_FAIL = tuple(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Migrations on the patched host kernel, by the tests of tests/migration.
 
-All of them run in one boot of the lab for each MMU; each is a test case here.
-With -m soak, all that there are of the mechanisms that take a patched kernel.
+All of them run in one boot of the lab for each MMU, and one for the hostile CPU;
+each is a test case here.  With -m soak, all that there are of the mechanisms that take a patched kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ from .lab import (BUILD, COMPLAINED, LAB_FAILED, ROOT, TIMED_OUT, Ended, Record,
                   lab)
 
 TESTS = "tests/migration"
-MMUS = {"tdp": "kvm.tdp_mmu=1", "shadow": "kvm.tdp_mmu=0"}
+MMUS = {
+    "tdp": ("--append", "kvm.tdp_mmu=1"),
+    "shadow": ("--append", "kvm.tdp_mmu=0"),
+    "hostile": ("--append", "kvm.tdp_mmu=1", "--cpu", "hostile"),
+}
 OPTIONS = ["--cpus", "2", "--memory", "3G"]
 # With one -v, the summary has only what of a message fits the screen.
 PYTEST = [
@@ -89,6 +93,14 @@ CHECKED = {
         "test_display.py::test_memory_comes_and_goes[shared-sequential-2]",
         "test_telemetry.py::test_default_is_told",
     ),
+    # The same with each mechanism, on a CPU that keeps what it may.
+    "hostile": (
+        "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
+        "test_identical.py::test_identical[shared-sequential-4-pc]",
+        "test_identical.py::test_identical[dirty-bits-random-2-q35]",
+        "test_identical.py::test_identical[ring 4096-random-4-q35]",
+        "test_identical.py::test_identical[log-random-2-q35]",
+    ),
 }
 
 
@@ -117,7 +129,7 @@ def boot(mmu: str, *arguments: str, seconds: int) -> Boot:
         *arguments,
         kernel="patched",
         seconds=seconds,
-        options=[*OPTIONS, "--append", MMUS[mmu]],
+        options=[*OPTIONS, *MMUS[mmu]],
         cwd=ROOT,
     )
     return Boot(ended, outcomes(ended.stdout))

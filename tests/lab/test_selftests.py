@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The kernel's own KVM selftests, and ours, on the patched kernel and both MMUs.
 
+And on two CPUs: the usual one, and the hostile.
 All programs of one kernel and MMU run in one boot of the lab; each of them is a
 test case here.  With -m soak, all that there are, much longer, and on the other
 kernels too.
@@ -17,6 +18,9 @@ import pytest
 
 from .lab import COMPLAINED, Ended, Record, lab, selftests
 from .selftest_table import (
+    DIRTY_LOG,
+    HOSTILE_OURS,
+    HOSTILE_STOCK,
     KNOWN_FAILURES,
     MAY_SKIP,
     MUST_FAIL,
@@ -32,20 +36,38 @@ KILLED = {124, 137}  # by timeout(1)
 OPTIONS = ["--cpus", "4", "--memory", "4G"]
 # Only a page of 1 GiB that is there from the start on can be had later.
 OPTIONS += ["--append", "hugepagesz=1G hugepages=1"]
+TDP = ("--append", "kvm.tdp_mmu=1")
+SHADOW = ("--append", "kvm.tdp_mmu=0")
+# Not even the CPU knows of guest-physical addresses.
+NPT0 = ("--append", "kvm_amd.npt=0")
+HOSTILE = ("--cpu", "hostile")
 MMUS = {
-    "tdp": "kvm.tdp_mmu=1",
-    "shadow": "kvm.tdp_mmu=0",
-    # Not even the CPU knows of guest-physical addresses.
-    "npt0": "kvm_amd.npt=0",
+    "tdp": TDP,
+    "shadow": SHADOW,
+    "npt0": NPT0,
+    "hostile-tdp": (*TDP, *HOSTILE),
+    "hostile-shadow": (*SHADOW, *HOSTILE),
+    "hostile-npt0": (*NPT0, *HOSTILE),
 }
+
+# Those of the usual CPU, which all of ours run on.
+KIND = ("tdp", "shadow", "npt0")
 
 # Where what runs, and where more of it in a soak.
 CHECKED = {
     ("patched", "tdp"): UPSTREAM + OURS,
     ("patched", "shadow"): UPSTREAM + OURS,
+    ("patched", "hostile-tdp"): DIRTY_LOG + HOSTILE_OURS,
+    ("patched", "hostile-shadow"): HOSTILE_OURS,
+    ("stock", "hostile-tdp"): HOSTILE_STOCK,
 }
 SOAKED = CHECKED | {
     ("patched", "npt0"): OURS,
+    ("patched", "hostile-tdp"): DIRTY_LOG + OURS,
+    ("patched", "hostile-shadow"): OURS,
+    ("patched", "hostile-npt0"): OURS,
+    ("debug", "hostile-tdp"): OURS,
+    ("stock", "hostile-shadow"): HOSTILE_STOCK,
     ("debug", "tdp"): OURS,
     ("debug", "shadow"): OURS,
     ("stock", "tdp"): UPSTREAM,
@@ -111,7 +133,7 @@ def boot(kernel: str, mmu: str, programs: tuple[Selftest, ...]) -> Boot:
         *(f"{n} {test.command}" for n, test in zip(limits, programs)),
         kernel=kernel,
         seconds=sum(limits) // 2 + 120,
-        options=[*OPTIONS, "--append", MMUS[mmu]],
+        options=[*OPTIONS, *MMUS[mmu]],
     )
     return Boot(ended, parse(ended.stdout, programs))
 
@@ -122,8 +144,8 @@ def selected(kernel: str, mmu: str, soak: bool) -> tuple[Selftest, ...]:
     return tuple(
         test
         for test in tests
-        if not (test.tdp and mmu != "tdp")
-        and (soak or not (test.soak or (test.once and mmu == "shadow")))
+        if not (test.tdp and not mmu.endswith("tdp"))
+        and (soak or not (test.soak or (test.once and mmu != "tdp")))
     )
 
 
@@ -188,7 +210,7 @@ def judge(
     print(result.output)
     print(f"{case.test.command}: status {result.status}, {result.seconds} s")
     if result.status == 0:
-        if case.test in OURS:
+        if case.test not in UPSTREAM:
             unexpected = [
                 part
                 for part in parts_left_out(result)
@@ -199,7 +221,7 @@ def judge(
     program = case.test.command.split()[0]
     # Ours have all they want on our kernel, if there is nested paging.
     if result.status == SKIPPED and (
-        case.test in UPSTREAM or case.mmu == "npt0"
+        case.test in UPSTREAM or case.mmu.endswith("npt0")
     ):
         said = re.search(r"SKIP - (.*)", result.output)
         pytest.skip(said[1] if said else "it says that it cannot run here")
@@ -260,7 +282,9 @@ def judge_parts(
         pytest.skip(f"left out, on the debug kernel only: {sorted(left_out)}")
 
 
-@pytest.mark.parametrize(("kernel", "mmu"), CHECKED)
+@pytest.mark.parametrize(
+    ("kernel", "mmu"), [where for where in CHECKED if where[1] in KIND]
+)
 def test_all_parts_ran(kernel: str, mmu: str) -> None:
     """Names the parts that no run of ours had, which are those that may."""
     judge_parts(kernel, mmu, selected(kernel, mmu, soak=False))
