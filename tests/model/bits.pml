@@ -12,9 +12,10 @@
  *
  * vCPUs write and fault for ever, in any order, needed or not; another thread
  * zaps the page, or its table, or takes its dirty bit away by ageing it; another
- * one write-protects all.  The migration thread collects, harvests and copies as
- * often as it likes.  Then all of them finish what they are at, and after one
- * more collect, harvest and copy the destination has to equal the source.
+ * one write-protects all, or a range.  The migration thread collects, harvests
+ * and copies as often as it likes.  Then all of them finish what they are at, and
+ * after one more collect, harvest and copy the destination has to equal the
+ * source.
  *
  * A vCPU sets the dirty bit in memory, by a locked operation, when it has no TLB
  * entry that says that it is set; it may find its way there by upper entries
@@ -247,6 +248,19 @@ inline write_protect_all()
     unlock(slots_lock)
 }
 
+/* p alone, whatever r is. */
+inline write_protect_range()
+{
+    lock(slots_lock);
+    lock(p_lock);
+    lock(c_lock);
+    p_w = false;
+    unlock(c_lock);
+    unlock(p_lock);
+    flush(v);
+    unlock(slots_lock)
+}
+
 proctype protector()
 {
     byte v;
@@ -254,6 +268,7 @@ proctype protector()
     do
     :: quiet -> break
     :: write_protect_all()
+    :: write_protect_range()
     od;
     running--
 }

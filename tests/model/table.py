@@ -240,6 +240,7 @@ OPEN_R = """\
     :: !r_w ->
         r_bit = true;
         close_table();
+        flush();
         r_w = true
     :: else
     fi;
@@ -336,20 +337,22 @@ PROPAGATE_MUTANTS = mutants(
         ),
         (
             "I3",
-            "a flush lets walks go on",
-            "tlb[v] = false; walk[v] = false; v++",
-            "tlb[v] = false; v++",
+            "a flush leaves upper entries",
+            "        r_seen[v] = false;\n        p_seen[v] = false;\n",
+            "",
         ),
         (
             "I4",
             "r is made writable before its children are closed",
             """\
         close_table();
+        flush();
         r_w = true
 """,
             """\
         r_w = true;
-        close_table()
+        close_table();
+        flush()
 """,
         ),
         (
@@ -382,10 +385,12 @@ PROPAGATE_MUTANTS = mutants(
             """\
         r_bit = true;
         close_table();
+        flush();
         r_w = true
 """,
             """\
         close_table();
+        flush();
         r_w = true;
         r_bit = true
 """,
@@ -931,18 +936,22 @@ BITS_MUTANTS = mutants(
         ),
         (
             "dirty bits",
-            "write-protect all without slots_lock",
+            "write-protect of a range without slots_lock",
             """\
     lock(slots_lock);
     lock(p_lock);
-    r_w = false;
+    lock(c_lock);
+    p_w = false;
+    unlock(c_lock);
     unlock(p_lock);
     flush(v);
     unlock(slots_lock)
 """,
             """\
     lock(p_lock);
-    r_w = false;
+    lock(c_lock);
+    p_w = false;
+    unlock(c_lock);
     unlock(p_lock);
     flush(v)
 """,
@@ -1012,10 +1021,12 @@ BITS_MUTANTS = mutants(
             """\
         lock(c_lock);
         open = p_w;
+        if
 """,
             """\
         open = p_w;
         lock(c_lock);
+        if
 """,
         ),
         (
