@@ -85,8 +85,9 @@ void kvm_dirty_bitmap_keep(struct kvm_memory_slot *new,
 			   const struct kvm_memory_slot *old);
 
 /*
- * Drops the slot's reference, when TLBs have been flushed: what the next collect
- * would have logged once more is in the bitmap for whoever has it mapped.
+ * Drops the slot's reference.  What the next collect would have logged once more
+ * is in the bitmap then, for whoever has it mapped: if the slot is deleted, TLBs
+ * have been flushed.
  */
 void kvm_dirty_bitmap_drop(struct kvm_dirty_bitmap *bitmap);
 

@@ -2,7 +2,7 @@
 /*
  * Fast dirty tracking for KVM: capabilities, ioctls and layouts that are not
  * upstream's.  Their numbers are far above those upstream hands out.
- * Documentation/virt/kvm/dirty-tracking.rst describes each of them.
+ * Documentation/virt/kvm/api.rst describes each of them.
  */
 #ifndef _UAPI_LINUX_KVM_DIRTY_TRACKING_H
 #define _UAPI_LINUX_KVM_DIRTY_TRACKING_H

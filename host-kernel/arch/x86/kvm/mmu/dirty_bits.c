@@ -451,11 +451,9 @@ static void finish_collect(struct collect *c, gfn_t start, gfn_t end)
 {
 	struct kvm *kvm = c->kvm;
 
-	if (kvm_memslots_have_rmaps(kvm)) {
+	if (kvm_memslots_have_rmaps(kvm))
 		shadow_mmu_close_roots(kvm);
-		c->flush = true;
-	}
-	if (c->flush)
+	else if (c->flush)
 		kvm_flush_remote_tlbs(kvm);
 
 	atomic64_add(c->tables, &kvm->stat.dirty_bits_tables);

@@ -97,8 +97,9 @@ static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 
 /*
  * Logs what the CPUs' dirty bits say of [start, end), widened to whole 2 MiB,
- * and clears them; TLBs are flushed on return.  A signal stops the first: it
- * returns the end of what was done, or @end.  May sleep.
+ * and clears them; TLBs are flushed on return.  A signal stops
+ * collect_dirty_bits(), which returns the end of what was done, or @end.  May
+ * sleep.
  */
 gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end);
 void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,

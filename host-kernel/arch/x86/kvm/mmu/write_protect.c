@@ -339,6 +339,8 @@ void shadow_mmu_close_roots(struct kvm *kvm)
 	list_for_each_entry(root, &kvm->arch.dirty_tracking.shadow_roots,
 			    shadow_root_link)
 		shadow_mmu_close_table(kvm, root);
+	/* A root may be another's child, and has the present generation now. */
+	kvm_flush_remote_tlbs(kvm);
 	write_unlock(&kvm->mmu_lock);
 }
 

@@ -4,7 +4,7 @@
  * the top of the page tables.  An upper entry is "closed" when it is present
  * and read-only: nothing under it can be written.  A write fault opens the path
  * to its page, one table at a time, closing what is under each of them first.
- * Documentation/virt/kvm/dirty-tracking.rst has the protocol and the argument.
+ * Documentation/virt/kvm/x86/dirty-tracking.rst has the protocol and the argument.
  */
 #ifndef __KVM_X86_MMU_WRITE_PROTECT_H
 #define __KVM_X86_MMU_WRITE_PROTECT_H
@@ -108,7 +108,7 @@ void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level);
 void shadow_mmu_load_root(struct kvm *kvm, struct kvm_mmu_page *sp);
 void shadow_mmu_unload_root(struct kvm_mmu_page *sp);
 
-/* Shadow MMU: all memory.  Takes mmu_lock; the caller flushes TLBs. */
+/* Shadow MMU: all memory, TLB flush included.  Takes mmu_lock. */
 void shadow_mmu_close_roots(struct kvm *kvm);
 
 /* In shadow_slot_range.h: the ordinary way, by reverse map; mmu_lock for write. */
@@ -119,8 +119,8 @@ void shadow_mmu_write_protect_slot_range(struct kvm *kvm,
 /*
  * Write-protect all memory, or [start, end) widened to whole 2 MiB, in all
  * address spaces.  On return, TLBs included, no vCPU can write there without a
- * fault.  A signal stops the second: it returns the end of what was done, or
- * @end.  May sleep; takes mmu_lock for read, and for write only if the VM has
+ * fault.  A signal stops write_protect_range(), which returns the end of what
+ * was done, or @end.  May sleep; takes mmu_lock for read, and for write only if the VM has
  * shadow pages.
  */
 void kvm_mmu_write_protect_all(struct kvm *kvm);
