@@ -8,6 +8,7 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "exec/memory.h"
+#include "migration/migration.h"
 #include "migration/misc.h"
 #include "monitor/hmp.h"
 #include "monitor/monitor.h"
@@ -87,7 +88,7 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
         error_setg(errp, "set-dirty-tracking is for guests that run under "
                    "KVM, and this one does not");
     } else if (!migration_is_idle() ||
-               (global_dirty_tracking & GLOBAL_DIRTY_MIGRATION)) {
+               migrate_get_current()->migration_thread_running) {
         /* One that has failed is active until its thread has ended. */
         error_setg(errp, "set-dirty-tracking is not possible while a "
                    "migration or snapshot is active: wait for it or cancel "

@@ -93,6 +93,23 @@ def between_two_migrations(config: Config, names: list[str]) -> None:
             migrate_identical(src, dst)
 
 
+def test_paused_since_a_migration(ours: Qemu) -> None:
+    """Logging that waits for the guest to go on is no migration's any more."""
+    config = Config(ours, "kvm", writer=TWO_CPUS)
+    with VM("src", config) as src:
+        src.wait_writing()
+        with VM("dst", config, incoming=True) as dst:
+            start(src, dst, HELD)
+            wait_rounds(src, dst, 2, HELD)
+            crawl(src)
+            src.qmp("stop")
+            cancel(src)
+        src.qmp("set-dirty-tracking", mechanism="log")
+        src.qmp("cont")
+        with VM("dst", config, incoming=True) as dst:
+            migrate_identical(src, dst)
+
+
 def unread(connection: socket.socket) -> int:
     """Return how many bytes have come by CONNECTION."""
     count = array.array("i", [0])
