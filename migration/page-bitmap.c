@@ -370,7 +370,7 @@ void page_bitmap_assign_complement_le(PageBitmap *map,
     }
 }
 
-/* Set the pages of one word.  Returns: how many of them were not set. */
+/* Set the pages of one word.  Returns: those of them that were not set. */
 static unsigned long add_word(PageBitmap *map, unsigned long page,
                               unsigned long bits)
 {
@@ -383,16 +383,29 @@ static unsigned long add_word(PageBitmap *map, unsigned long page,
     word = open_group(map, group) + BIT_WORD(page % PAGE_GROUP);
     old = *word;
     *word |= bits;
-    return ctpopl(bits & ~old);
+    return bits & ~old;
 }
 
 typedef struct Harvest {
     PageBitmap *dest;
+    PageBitmap *added;
     unsigned long *words;
     unsigned long dest_first;
     unsigned long first;
     unsigned long end;
 } Harvest;
+
+/* Returns: how many of the pages of one word were not set in the target. */
+static unsigned long give_word(const Harvest *harvest, unsigned long page,
+                               unsigned long bits)
+{
+    unsigned long added = add_word(harvest->dest, page, bits);
+
+    if (added && harvest->added) {
+        add_word(harvest->added, page, added);
+    }
+    return ctpopl(added);
+}
 
 /* Bits of others may be in the word that the range ends in. */
 static unsigned long take_word(const Harvest *harvest, unsigned long page)
@@ -419,9 +432,9 @@ static unsigned long take_group(const Harvest *harvest, unsigned long group)
         unsigned long bits = take_word(harvest, page);
 
         if (bits) {
-            count += add_word(harvest->dest,
-                              page - harvest->first + harvest->dest_first,
-                              bits);
+            count += give_word(harvest,
+                               page - harvest->first + harvest->dest_first,
+                               bits);
         }
     }
     return count;
@@ -457,13 +470,15 @@ static unsigned long harvest_groups(const Harvest *harvest,
  * A group or a block that is not wholly in the range has pages of others, who
  * still need its bit.
  */
-unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
+unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
+                                  unsigned long dest_first,
                                   unsigned long *block, unsigned long size,
                                   unsigned long first, unsigned long pages)
 {
     unsigned long *any = page_block_any(block, size);
     Harvest harvest = {
         .dest = dest,
+        .added = added,
         .words = block,
         .dest_first = dest_first,
         .first = first,

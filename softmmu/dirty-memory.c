@@ -26,7 +26,7 @@ static uint64_t harvest(RAMBlock *rb, unsigned long first, unsigned long pages)
         unsigned long offset = (base + first) % DIRTY_MEMORY_BLOCK_SIZE;
         unsigned long n = MIN(end - first, DIRTY_MEMORY_BLOCK_SIZE - offset);
 
-        count += page_bitmap_harvest(rb->bmap, first, block,
+        count += page_bitmap_harvest(rb->bmap, rb->written, first, block,
                                      DIRTY_MEMORY_BLOCK_SIZE, offset, n);
         first += n;
     }
@@ -68,6 +68,17 @@ uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
     if (!dirty_tracking_clear_publishes()) {
         return 0;
     }
+    if (!rb->written) {
+        rb->written = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
+    }
     RCU_READ_LOCK_GUARD();
     return harvest(rb, first, end - first);
+}
+
+/* A page may be found by a clear, sent, written again, and found by a sync. */
+uint64_t cpu_physical_memory_count_written(RAMBlock *rb, uint64_t synced)
+{
+    return rb->written ?
+        page_bitmap_clear(rb->written, 0, rb->used_length >> TARGET_PAGE_BITS) :
+        synced;
 }

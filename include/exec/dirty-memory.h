@@ -65,11 +65,22 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
  * found by that (dirty_tracking_clear_publishes()), move what
  * DIRTY_MEMORY_MIGRATION has of the chunk to @rb->bmap.  Called with whatever
  * guards @rb->bmap, which keeps off syncs; neither the BQL nor RCU is needed.
- * Not in postcopy, where the other side knows what is yet to come.
+ * Not in postcopy, where the other side knows what is yet to come.  It makes
+ * @rb->written, to be given to page_bitmap_free() with @rb->bmap.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
                                           unsigned long page);
+
+/*
+ * cpu_physical_memory_count_written:
+ * Called after cpu_physical_memory_sync_dirty_bitmap() for all of @rb, which
+ * returned @synced, and with what that is called with.
+ * Returns: how many pages were added to @rb->bmap since the sync before, each
+ * counted once whether a clear has found it, the sync, or both.
+ */
+uint64_t cpu_physical_memory_count_written(struct RAMBlock *rb,
+                                           uint64_t synced);
 
 /*
  * cpu_physical_memory_dirty_bits_cleared:

@@ -180,10 +180,12 @@ void page_bitmap_assign_complement_le(PageBitmap *map,
  * Take the bits of @pages pages from @first on out of @block, which has @size
  * pages, and set those pages in @dest, from @dest_first on.  Both begin at a
  * word's first bit.  Bits of @block may be set meanwhile, if page_block_mark()
- * follows, but only one may take them.
+ * follows, but only one may take them.  The pages of @dest that were not set
+ * before are set in @added too, unless that is NULL.
  * Returns: how many pages of @dest were not set before.
  */
-unsigned long page_bitmap_harvest(PageBitmap *dest, unsigned long dest_first,
+unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
+                                  unsigned long dest_first,
                                   unsigned long *block, unsigned long size,
                                   unsigned long first, unsigned long pages);
 

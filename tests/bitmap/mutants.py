@@ -38,12 +38,16 @@ HEADER = "include/exec/page-bitmap.h"
 SOURCE = "migration/page-bitmap.c"
 HOT_HEADER = "migration/hot-pages.h"
 HOT = "migration/hot-pages.c"
+DIRTY_HEADER = "include/exec/dirty-memory.h"
+DIRTY = "softmmu/dirty-memory.c"
 TESTS = "tests/bitmap"
 PROGRAMS = {
     HEADER: "test_page_bitmap",
     SOURCE: "test_page_bitmap",
     HOT_HEADER: "test_hot_pages",
     HOT: "test_hot_pages",
+    DIRTY_HEADER: "test_dirty_memory",
+    DIRTY: "test_dirty_memory",
 }
 STATES = "test_page_states"  # which has SOURCE in it
 
@@ -250,8 +254,20 @@ SUMMARY = (
     Mutant(
         "harvest: pages count that were known",
         SOURCE,
-        "ctpopl(bits & ~old)",
-        "ctpopl(bits | (old & 0))",
+        "    return bits & ~old;\n",
+        "    return bits | (old & 0);\n",
+    ),
+    Mutant(
+        "harvest: nobody is told what was added",
+        SOURCE,
+        "        add_word(harvest->added, page, added);\n",
+        "",
+    ),
+    Mutant(
+        "harvest: what was known is told as added",
+        SOURCE,
+        "        add_word(harvest->added, page, added);\n",
+        "        add_word(harvest->added, page, bits);\n",
     ),
 )
 
@@ -323,6 +339,48 @@ GROUPS = (
         SOURCE,
         "        *states &= ~mask;\n",
         "",
+    ),
+)
+
+COUNTED = (
+    Mutant(
+        "counted: what the sync has found counts by itself",
+        DIRTY,
+        "        page_bitmap_clear(rb->written,",
+        "        synced + page_bitmap_clear(rb->written,",
+    ),
+    Mutant(
+        "counted: what a sync has found alone",
+        DIRTY,
+        "    if (!rb->written) {\n",
+        "    if (false) {\n",
+    ),
+    Mutant(
+        "counted: what clears have found alone",
+        DIRTY,
+        "    count = harvest(rb, first, pages);\n",
+        "    PageBitmap *written = rb->written;\n"
+        "    rb->written = NULL;\n"
+        "    count = harvest(rb, first, pages);\n"
+        "    rb->written = written;\n",
+    ),
+    Mutant(
+        "counted: once for all periods",
+        DIRTY,
+        "        page_bitmap_clear(rb->written,",
+        "        page_bitmap_count(rb->written,",
+    ),
+    Mutant(
+        "cleared: what is found of a chunk is left to the sync",
+        DIRTY,
+        "    return harvest(rb, first, end - first);\n",
+        "    return 0;\n",
+    ),
+    Mutant(
+        "cleared: it is taken where clears find nothing",
+        DIRTY,
+        "    if (!dirty_tracking_clear_publishes()) {\n",
+        "    if (false) {\n",
     ),
 )
 
@@ -731,7 +789,7 @@ HOT_PAGES = (
     ),
 )
 
-MUTANTS = SUMMARY + GROUPS + AGREED + SEARCH + HOT_PAGES
+MUTANTS = SUMMARY + GROUPS + COUNTED + AGREED + SEARCH + HOT_PAGES
 
 
 class Failure(Exception):
@@ -754,6 +812,7 @@ def build(cc: list[str], work: Path, program: str) -> None:
         *(f"-I{TESTS}", "-Iinclude", "-Imigration"),
         f"{TESTS}/{program}.c",
         *((SOURCE, HOT) if program != STATES else ()),
+        *((DIRTY,) if program == PROGRAMS[DIRTY] else ()),
         *glib("--cflags"),
         *glib("--libs"),
         *("-o", program),

@@ -257,6 +257,7 @@ static void step_harvest(Model *m)
     unsigned long dest = any(m->pages) / BITS_PER_LONG * BITS_PER_LONG;
     unsigned long first = any(2 * PAGE_GROUP / BITS_PER_LONG) * BITS_PER_LONG;
     unsigned long pages = any(m->pages - dest + 1), n = 0;
+    Model added = model_new(m->pages);
 
     if (all) {
         dest = 0;
@@ -268,12 +269,15 @@ static void step_harvest(Model *m)
     memcpy(left, block, BITS_TO_LONGS(size) * sizeof(unsigned long));
     for (unsigned long page = 0; page < pages; page++) {
         if (test_and_clear_bit(first + page, left)) {
-            n += !m->set[dest + page];
+            added.set[dest + page] = !m->set[dest + page];
+            n += added.set[dest + page];
             m->set[dest + page] = true;
         }
     }
-    g_assert_cmpuint(page_bitmap_harvest(m->map, dest, block, size,
+    g_assert_cmpuint(page_bitmap_harvest(m->map, added.map, dest, block, size,
                                          first, pages), ==, n);
+    model_check(&added);
+    model_free(&added);
     g_assert_cmpmem(block, BITS_TO_LONGS(size) * sizeof(unsigned long),
                     left, BITS_TO_LONGS(size) * sizeof(unsigned long));
     block_check(block, size);
@@ -340,7 +344,7 @@ static void race_set(void)
 
 static void race_harvest_part(unsigned long first, unsigned long end)
 {
-    page_bitmap_harvest(race.dest, first, race.block, RACE_PAGES, first,
+    page_bitmap_harvest(race.dest, NULL, first, race.block, RACE_PAGES, first,
                         end - first);
 }
 

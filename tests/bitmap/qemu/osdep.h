@@ -15,6 +15,7 @@
 
 #define BITS_PER_LONG (sizeof(unsigned long) * CHAR_BIT)
 #define DIV_ROUND_UP(n, d) (((n) + (d) - 1) / (d))
+#define QEMU_ALIGN_DOWN(n, m) ((n) / (m) * (m))
 #define ctzl __builtin_ctzl
 #define ctpopl __builtin_popcountl
 

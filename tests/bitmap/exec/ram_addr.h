@@ -1,0 +1,26 @@
+/*
+ * What a RAMBlock has for a migration.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#ifndef EXEC_RAM_ADDR_H
+#define EXEC_RAM_ADDR_H
+
+#include "exec/dirty-memory.h"
+#include "exec/memory.h"
+
+typedef struct RAMBlock {
+    MemoryRegion *mr;
+    ram_addr_t offset;
+    ram_addr_t used_length;
+    ram_addr_t max_length;
+    PageBitmap *bmap;
+    PageBitmap *written;
+    unsigned long *clear_bmap;
+    uint8_t clear_bmap_shift;
+} RAMBlock;
+
+void clear_bmap_set(RAMBlock *rb, uint64_t start, uint64_t npages);
+
+#endif

@@ -1,0 +1,241 @@
+/*
+ * What syncs and clears move to a migration's bitmap, and how often it counts.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A period is what lies between two syncs.
+ */
+
+#include "qemu/osdep.h"
+#include "cpu.h"
+#include "exec/ram_addr.h"
+#include "sysemu/dirty-tracking.h"
+
+#define BASE 128UL              /* a RAMBlock begins at a word */
+#define PAGES (5UL * PAGE_GROUP + 70)
+#define CHUNK_SHIFT 9
+#define CHUNKS DIV_ROUND_UP(PAGES, 1UL << CHUNK_SHIFT)
+#define NUM_BLOCKS G_N_ELEMENTS(((DirtyMemoryBlocks *)NULL)->blocks)
+
+void (*atomic_step)(void);
+RAMList ram_list;
+
+static DirtyMemoryBlocks dirty;
+static RAMBlock rb;
+static bool clears_find;
+
+bool dirty_tracking_clear_publishes(void)
+{
+    return clears_find;
+}
+
+void clear_bmap_set(RAMBlock *block, uint64_t start, uint64_t npages)
+{
+    bitmap_set(block->clear_bmap, start >> CHUNK_SHIFT,
+               DIV_ROUND_UP(npages, 1UL << CHUNK_SHIFT));
+}
+
+void memory_region_clear_dirty_bitmap(MemoryRegion *mr, ram_addr_t start,
+                                      ram_addr_t length)
+{
+    (void)mr;
+    (void)start;
+    (void)length;
+    g_assert_not_reached();
+}
+
+void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
+                                            ram_addr_t length)
+{
+    g_assert_cmpuint(start, ==, rb.offset);
+    g_assert_cmpuint(length, ==, rb.used_length);
+}
+
+/* A migration that has sent all of its memory once, and has just synced. */
+static void begin(bool finds)
+{
+    clears_find = finds;
+    for (size_t i = 0; i < NUM_BLOCKS; i++) {
+        dirty.blocks[i] = page_block_new(DIRTY_MEMORY_BLOCK_SIZE);
+    }
+    ram_list.dirty_memory[DIRTY_MEMORY_MIGRATION] = &dirty;
+    rb = (RAMBlock) {
+        .offset = BASE << TARGET_PAGE_BITS,
+        .used_length = PAGES << TARGET_PAGE_BITS,
+        .max_length = (PAGES + PAGE_GROUP) << TARGET_PAGE_BITS,
+        .bmap = page_bitmap_new(PAGES + PAGE_GROUP),
+        .clear_bmap = bitmap_new(CHUNKS),
+        .clear_bmap_shift = CHUNK_SHIFT,
+    };
+    clear_bmap_set(&rb, 0, PAGES);
+}
+
+static void end(void)
+{
+    page_bitmap_free(rb.bmap);
+    page_bitmap_free(rb.written);
+    g_free(rb.clear_bmap);
+    for (size_t i = 0; i < NUM_BLOCKS; i++) {
+        g_free(dirty.blocks[i]);
+    }
+}
+
+static void write_page(unsigned long page)
+{
+    unsigned long *block =
+        dirty.blocks[(BASE + page) / DIRTY_MEMORY_BLOCK_SIZE];
+    unsigned long bit = (BASE + page) % DIRTY_MEMORY_BLOCK_SIZE;
+
+    set_bit(bit, block);
+    dirty_memory_mark(block, bit, 1);
+}
+
+/* As a migration does before it sends a page.  Returns: what that has found. */
+static uint64_t clear_chunk(unsigned long page)
+{
+    return test_and_clear_bit(page >> CHUNK_SHIFT, rb.clear_bmap) ?
+        cpu_physical_memory_take_cleared(&rb, page) : 0;
+}
+
+/* Returns: what the clear of its chunk has found. */
+static uint64_t send_page(unsigned long page)
+{
+    uint64_t found = clear_chunk(page);
+
+    g_assert_true(page_bitmap_test_and_clear(rb.bmap, page));
+    return found;
+}
+
+static void check_sync(uint64_t added, uint64_t counted)
+{
+    uint64_t synced = cpu_physical_memory_sync_dirty_bitmap(&rb, 0,
+                                                            rb.used_length);
+
+    g_assert_cmpuint(synced, ==, added);
+    g_assert_cmpuint(cpu_physical_memory_count_written(&rb, synced), ==,
+                     counted);
+}
+
+static void test_written_after_the_clear_too(void)
+{
+    begin(true);
+    write_page(5);
+    write_page(600);
+    g_assert_cmpuint(send_page(5), ==, 1);
+    write_page(5);
+    check_sync(2, 2);
+    end();
+}
+
+static void test_written_before_the_clear_only(void)
+{
+    begin(true);
+    write_page(5);
+    g_assert_cmpuint(send_page(5), ==, 1);
+    check_sync(0, 1);
+    end();
+}
+
+/* It is one that the migration has yet to send: it waits, or the pass ended. */
+static void test_not_sent_meanwhile(void)
+{
+    begin(true);
+    write_page(5);
+    g_assert_cmpuint(clear_chunk(5), ==, 1);
+    write_page(5);
+    check_sync(0, 1);
+    end();
+}
+
+/* What the last sync found counted then, and counts in this period again. */
+static void test_known_before_the_clear(void)
+{
+    begin(true);
+    write_page(5);
+    check_sync(1, 1);
+    write_page(5);
+    g_assert_cmpuint(send_page(5), ==, 0);
+    write_page(5);
+    check_sync(1, 1);
+    end();
+}
+
+static void test_each_period_begins_anew(void)
+{
+    begin(true);
+    write_page(5);
+    g_assert_cmpuint(send_page(5), ==, 1);
+    check_sync(0, 1);
+    check_sync(0, 0);
+    write_page(5);
+    check_sync(1, 1);
+    end();
+}
+
+static void test_clears_find_nothing(void)
+{
+    begin(false);
+    write_page(5);
+    write_page(6);
+    g_assert_cmpuint(clear_chunk(5), ==, 0);
+    check_sync(2, 2);
+    g_assert_null(rb.written);
+    end();
+}
+
+/* Against a set of those that were added to the bitmap in each period. */
+static void test_random(void)
+{
+    begin(true);
+    for (int period = 0; period < 200; period++) {
+        g_autofree bool *added = g_new0(bool, PAGES);
+        g_autofree bool *pending = g_new0(bool, PAGES);
+        uint64_t synced = 0, counted = 0;
+
+        for (int i = g_test_rand_int_range(0, 2000); i; i--) {
+            unsigned long page = g_test_rand_int_range(0, PAGES);
+            unsigned long chunk = page >> CHUNK_SHIFT << CHUNK_SHIFT;
+
+            if (i % 2) {
+                write_page(page);
+                pending[page] = true;
+                continue;
+            }
+            for (unsigned long p = chunk;
+                 p < MIN(chunk + (1UL << CHUNK_SHIFT), PAGES) &&
+                 test_bit(page >> CHUNK_SHIFT, rb.clear_bmap); p++) {
+                added[p] |= pending[p] && !page_bitmap_test(rb.bmap, p);
+                pending[p] = false;
+            }
+            clear_chunk(page);
+            page_bitmap_test_and_clear(rb.bmap, page);
+        }
+        for (unsigned long p = 0; p < PAGES; p++) {
+            bool is_new = pending[p] && !page_bitmap_test(rb.bmap, p);
+
+            synced += is_new;
+            counted += is_new || added[p];
+        }
+        check_sync(synced, counted);
+    }
+    end();
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/dirty_memory/written-after-the-clear-too",
+                    test_written_after_the_clear_too);
+    g_test_add_func("/dirty_memory/written-before-the-clear-only",
+                    test_written_before_the_clear_only);
+    g_test_add_func("/dirty_memory/not-sent-meanwhile",
+                    test_not_sent_meanwhile);
+    g_test_add_func("/dirty_memory/known-before-the-clear",
+                    test_known_before_the_clear);
+    g_test_add_func("/dirty_memory/each-period-begins-anew",
+                    test_each_period_begins_anew);
+    g_test_add_func("/dirty_memory/clears-find-nothing",
+                    test_clears_find_nothing);
+    g_test_add_func("/dirty_memory/random", test_random);
+    return g_test_run();
+}
