@@ -1,10 +1,10 @@
 /*
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
  * LD_PRELOAD: a host whose KVM lacks the capabilities that HIDE_CAPS lists,
  * whose KVM_GET_DIRTY_LOG fails while the file that FAIL_HARVEST names is there,
  * and which ends SHORT_RESETS resets of dirty rings before it has counted all.
  * With SPOIL_FREED what was freed is not used again, nor readable.
- *
- * SPDX-License-Identifier: GPL-2.0-or-later
  */
 
 #define _GNU_SOURCE
