@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The first process of the lab's kernel.  It mounts what a program expects to
- * find, runs one command with its output on two virtio ports, says on a third
- * how that ended, and switches the machine off.
+ * find, runs one command with its output on two ports, says on a third how that
+ * ended, and switches the machine off.  The ports are virtio's, or serial ones.
  *
  * scripts/lab puts the file "job" beside this program: strings that each end
- * in a NUL.  First the CPUs that the command may run on, as a cpuset has them,
- * or nothing if it may run on all; the number of shares, then tag and directory
+ * in a NUL.  First "virtio" or "serial"; the CPUs that the command may run on, as
+ * a cpuset has them, or nothing if it may run on all; the number of shares, then tag and directory
  * of each; the number of directories to keep, and these; the working directory;
  * the number of arguments and the arguments; and all that is left is the
  * environment.
@@ -33,6 +33,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define PORTS "/sys/class/virtio-ports"
@@ -47,6 +48,7 @@ struct job {
     char *text;
     char *end;
     char *next;
+    bool serial;
     char *cpus;
     size_t n_shares;
     char **shares; /* tag, directory, tag, directory ... */
@@ -62,6 +64,8 @@ static int status_port = -1;
 
 static _Noreturn void power_off(void)
 {
+    /* What a serial port still has to send would not be. */
+    tcdrain(status_port);
     sync();
     reboot(RB_POWER_OFF);
     for (;;) {
@@ -227,8 +231,38 @@ static int find_port(const char *wanted)
     return found;
 }
 
-static int open_port(const char *name)
+/* Returns: the serial line of that name; ttyS0 is the kernel's log. */
+static int open_serial(const char *name)
 {
+    static const char *const lines[] = { "lab.out", "lab.err", "lab.status" };
+    char path[] = "/dev/ttyS0";
+    struct termios mode;
+    int fd;
+
+    for (int i = 0; i < 3; i++) {
+        if (!strcmp(name, lines[i])) {
+            path[strlen(path) - 1] = '1' + i;
+        }
+    }
+    /* With O_NONBLOCK, as nobody on the other side says to be there. */
+    fd = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || tcgetattr(fd, &mode) < 0) {
+        fail("cannot open the port", name);
+    }
+    cfmakeraw(&mode);
+    cfsetspeed(&mode, B38400);
+    mode.c_cflag |= CLOCAL;
+    if (tcsetattr(fd, TCSANOW, &mode) < 0 || fcntl(fd, F_SETFL, 0) < 0) {
+        fail("cannot set up the port", name);
+    }
+    return fd;
+}
+
+static int open_port(const struct job *job, const char *name)
+{
+    if (job->serial) {
+        return open_serial(name);
+    }
     for (int i = 0; i < PORT_TRIES; i++) {
         int fd = find_port(name);
 
@@ -288,6 +322,7 @@ static void read_job(struct job *job, const char *path)
         job->end += got;
     }
     close(fd);
+    job->serial = !strcmp(next_string(job), "serial");
     job->cpus = next_string(job);
     job->n_shares = strtoul(next_string(job), NULL, 10);
     job->shares = next_strings(job, 2 * job->n_shares);
@@ -380,9 +415,10 @@ static bool reap(pid_t command, int *status)
  * Passes on what COMMAND writes until it has ended, and what it started with
  * it; returns its wait status.
  */
-static int attend(pid_t command, int out, int err, int signals)
+static int attend(const struct job *job, pid_t command, int out, int err,
+                  int signals)
 {
-    int to[] = { open_port("lab.out"), open_port("lab.err") };
+    int to[] = { open_port(job, "lab.out"), open_port(job, "lab.err") };
     struct pollfd fds[] = {
         { .fd = out, .events = POLLIN },
         { .fd = err, .events = POLLIN },
@@ -411,6 +447,8 @@ static int attend(pid_t command, int out, int err, int signals)
             }
         }
     }
+    tcdrain(to[0]);
+    tcdrain(to[1]);
     return status;
 }
 
@@ -430,7 +468,7 @@ int main(int argc, char **argv)
     read_job(&job, path);
     open_kept(&job);
     mount_all();
-    status_port = open_port("lab.status");
+    status_port = open_port(&job, "lab.status");
     mount_kept(&job);
     mount_shares(&job);
     loopback_up();
@@ -455,7 +493,7 @@ int main(int argc, char **argv)
     }
     close(out[1]);
     close(err[1]);
-    status = attend(command, out[0], err[0], signals);
+    status = attend(&job, command, out[0], err[0], signals);
 
     if (chdir("/") < 0) {
         fail("cannot change to", "/");

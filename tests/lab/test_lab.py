@@ -26,7 +26,16 @@ from .lab import (
     running,
 )
 
+INTEL = ["--cpu", "intel"]
+
 PROVOKE = "/sys/kernel/debug/provoke-crash/DIRECT"
+# What is provoked, what the log has then, and what the lab calls it.
+PROVOKED = [
+    ("WARNING", "WARNING: CPU: ", "complained"),
+    ("BUG", "kernel BUG at ", "panicked"),
+    ("EXCEPTION", "BUG: kernel NULL pointer dereference", "panicked"),
+    ("PANIC", "Kernel panic - not syncing: dumptest", "panicked"),
+]
 
 # What is the lab's own, and empty but for what COMMAND has to find there.
 HIDDEN = ["/tmp", "/var/tmp", "/run", "/dev/shm"]
@@ -223,15 +232,7 @@ class TestMachine:
 class TestComplaints:
     """A kernel that is broken fails the command, whatever that says."""
 
-    @pytest.mark.parametrize(
-        ("what", "line", "verb"),
-        [
-            ("WARNING", "WARNING: CPU: ", "complained"),
-            ("BUG", "kernel BUG at ", "panicked"),
-            ("EXCEPTION", "BUG: kernel NULL pointer dereference", "panicked"),
-            ("PANIC", "Kernel panic - not syncing: dumptest", "panicked"),
-        ],
-    )
+    @pytest.mark.parametrize(("what", "line", "verb"), PROVOKED)
     def test_provoked(self, what: str, line: str, verb: str) -> None:
         ended = lab(*provoke(what))
         assert ended.status == COMPLAINED
@@ -357,6 +358,75 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+class TestIntel:
+    """The other machine, Bochs, keeps the same promises."""
+
+    def test_kvm_with_ept(self) -> None:
+        parameters = "/sys/module/kvm*/parameters"
+        ended = lab(
+            "sh",
+            "-c",
+            "grep -m 1 -o GenuineIntel /proc/cpuinfo; ls -C /dev/kvm; "
+            f"cat {parameters}/ept {parameters}/eptad {parameters}/tdp_mmu "
+            f"{parameters}/unrestricted_guest {parameters}/pml",
+            options=INTEL,
+        )
+        assert ended.status == 0, ended.stderr
+        assert ended.stdout.split() == [
+            "GenuineIntel", "/dev/kvm", "Y", "Y", "Y", "Y", "N",
+        ]
+
+    def test_output_and_status(self, tmp_path: Path) -> None:
+        """Of a script that was taken; bytes are not touched."""
+        script = tmp_path / "script"
+        script.write_text("#!/bin/bash\nprintf 'a\\nb\\r\\0\\377\\t'\n"
+                          "echo to err >&2\nls -d \"$PWD\" >&2\nexit 37\n")
+        script.chmod(0o755)
+        done = subprocess.run(
+            [LAB, *INTEL, "--take", script, "--", "bash", "-c",
+             f"{script}; echo $?; no-such-program"],
+            capture_output=True, cwd=tmp_path, check=False,
+        )
+        assert done.stdout == b"a\nb\r\0\377\t37\n"
+        assert done.stderr.startswith(f"to err\n{tmp_path}\n".encode())
+        assert done.returncode == 127
+
+    @pytest.mark.parametrize(("what", "line", "verb"), PROVOKED[-2:])
+    def test_provoked(self, what: str, line: str, verb: str) -> None:
+        ended = lab(*provoke(what), options=INTEL)
+        assert ended.status == COMPLAINED
+        assert line in ended.stderr
+        assert f"the guest's kernel {verb} as shown above" in ended.sentence
+
+    def test_warning_does_not_end_the_command(self) -> None:
+        ended = lab(*provoke("WARNING"), options=INTEL)
+        assert ended.stdout == "survived\n"
+        assert ended.status == COMPLAINED
+        assert "(COMMAND ended with 0)" in ended.sentence
+
+    def test_machine_that_resets(self) -> None:
+        ended = lab(
+            "sh", "-c", "echo b >/proc/sysrq-trigger; sleep 100", options=INTEL
+        )
+        assert ended.status == COMPLAINED
+        assert "stopped before COMMAND ended" in ended.sentence
+
+    def test_hang(self) -> None:
+        # To sleep would take no time: there is nothing to emulate.
+        ended = lab(
+            "sh", "-c", "while :; do :; done", seconds=40, options=INTEL
+        )
+        assert ended.status == TIMED_OUT
+        assert "the time limit of 40 s" in ended.sentence
+
+    def test_two_cpus(self) -> None:
+        ended = lab(
+            "grep", "-c", "^processor", "/proc/cpuinfo",
+            options=[*INTEL, "--cpus", "2"],
+        )
+        assert (ended.status, ended.stdout) == (0, "2\n"), ended.stderr
+
+
 class TestRefusals:
     """What the lab is asked wrongly: one sentence, and no machine."""
 
@@ -377,6 +447,14 @@ class TestRefusals:
             (["--memory", "2T", "--", "true"], "--memory 2T"),
             (["--timeout", "0", "--", "true"], "--timeout 0"),
             (["--share", "/no/such", "--", "true"], "--share /no/such"),
+            (["--take", "/etc/hostname", "--", "true"], "--take /etc/host"),
+            (["--cpu", "intel=2", "--", "true"], "--cpu intel=2"),
+            ([*INTEL, "--take", "/no/such", "--", "true"], "--take /no/such"),
+            ([*INTEL, "--share", "/etc", "--", "true"], "--share /etc"),
+            ([*INTEL, "--icount", "--", "true"], "--icount"),
+            ([*INTEL, "--cpus", "9", "--", "true"], "--cpus 9"),
+            ([*INTEL, "--memory", "3G", "--", "true"], "--memory 3072M"),
+            ([*INTEL, "--cpu-model", "max", "--", "true"], "--cpu-model max"),
             (["--kernel", "/no/such", "--", "true"], "/no/such"),
             (["--kernel", "/etc/hostname", "--", "true"], "not a kernel"),
             (["--kernel", "/etc", "--", "true"], "/etc"),
@@ -396,5 +474,5 @@ class TestRefusals:
     def test_option_that_qemu_refuses(self) -> None:
         ended = lab("true", options=["--cpu-model", "abacus"])
         assert ended.status == LAB_FAILED
-        assert "QEMU ended with status 1" in ended.sentence
+        assert "the emulator ended with status 1" in ended.sentence
         assert "abacus" in ended.sentence
