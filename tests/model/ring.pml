@@ -14,7 +14,7 @@
  * A reap may end after any batch, where the engine counts how many entries it
  * may still take; the last one goes on as the engine does when no vCPU runs.
  * Left out: signals, that is, resets that fail or fall short by themselves; the
- * soft limit and the way out of a ring that stays above it (unstick()), which
+ * soft limit and the way out of a ring that stays above it (ring_unstick()), which
  * lose no page; more than one ring, since each has a reset of its own.
  */
 

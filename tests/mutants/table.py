@@ -15,16 +15,16 @@ are as good:
   it finds all the same entries.
 - A batch as long as the ring, or a ring that turns out suspect and is searched
   by the next reap only: a false alarm, or a later one, loses no page.
-- settle() without a look at lapped(): reap_batch() has the same look after it.
+- ring_settle() without a look at ring_lapped(): ring_reap_batch() has the same look after it.
 - "drained" although a reset is owed: all of the ring was searched in vain.
-- close_gap() in a ring that is not suspect: what made the gap in that very
-  batch is seen by lapped().
-- unstick() without full_fetch: what a ring gave since was reset, and a reset
+- ring_close_gap() in a ring that is not suspect: what made the gap in that very
+  batch is seen by ring_lapped().
+- ring_unstick() without full_fetch: what a ring gave since was reset, and a reset
   that did anything clears full_in_vain.
-- The end of a slot in harvest_group(): a bitmap is whole pages, and so whole
+- The end of a slot in map_harvest_group(): a bitmap is whole pages, and so whole
   groups, and what is behind the slot's end is never set.
-- reset_ring() that does not follow a reset which went further than fetch:
-  collect() has skipped what it could go on to.
+- ring_reset() that does not follow a reset which went further than fetch:
+  ring_collect() has skipped what it could go on to.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ HARVEST = (
         "ring.c",
         RING,
         """\
-    bool overflow = collect(v);
+    bool overflow = ring_collect(r);
 
     collected = kvmd_now();
-    if (!reset_ring(v) || lapped(v)) {
+    if (!ring_reset(r) || ring_lapped(r)) {
 """,
         """\
-    bool whole = reset_ring(v);
-    bool overflow = collect(v);
+    bool whole = ring_reset(r);
+    bool overflow = ring_collect(r);
 
     collected = kvmd_now();
-    if (!whole || lapped(v)) {
+    if (!whole || ring_lapped(r)) {
 """,
     ),
     Mutant(
@@ -88,7 +88,7 @@ HARVEST = (
         "ring: one batch is all that is harvested",
         "ring.c",
         RING,
-        "(v->n || (was_good && !good))",
+        "(r->n || (was_good && !good))",
         "was_good && !good",
     ),
     Mutant(
@@ -104,15 +104,15 @@ HARVEST = (
         "log: cleared without a harvest",
         "log.c",
         LOG,
-        "clear[i] = slot->harvested[w0 + i] &\n            word_mask(",
-        "clear[i] = word_mask(",
+        "clear[i] = harvested[w0 + i] &\n            log_word_mask(",
+        "clear[i] = log_word_mask(",
     ),
     Mutant(
         "I2",
         "log: harvested for ever",
         "log.c",
         LOG,
-        "        slot->harvested[w0 + i] &= ~clear[i];\n",
+        "        harvested[w0 + i] &= ~clear[i];\n",
         "",
     ),
     Mutant(
@@ -121,20 +121,30 @@ HARVEST = (
         "log.c",
         LOG,
         """\
-    slot->harvested = g_new0(uint64_t, \
+    LogSlot *log = g_new(LogSlot, 1);
+
+    log->harvested = g_new0(uint64_t, \
 kvmd_words(kvmd_slot_pages(kvmd, slot)));
+    slot->state = log;
 }
 
 static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
+    LogSlot *log = slot->state;
+
     (void)kvmd;
-    g_clear_pointer(&slot->harvested, g_free);
+    g_free(log->harvested);
+    g_clear_pointer(&slot->state, g_free);
 }
 """,
         """\
-    if (!slot->harvested) {
-        slot->harvested =
+    LogSlot *log = slot->state;
+
+    if (!log) {
+        log = g_new(LogSlot, 1);
+        log->harvested =
             g_new0(uint64_t, kvmd_words(kvmd_slot_pages(kvmd, slot)));
+        slot->state = log;
     }
 }
 
@@ -148,7 +158,7 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     Mutant(
         "I2",
         "log: a harvest that failed is none",
-        "log.c",
+        "harvest.c",
         LOG,
         "    kvmd_publish_whole(kvmd, slot);\n",
         "",
@@ -178,18 +188,18 @@ PUBLISH = (
         "ring.c",
         RING,
         """\
-    if (!reset_ring(v) || lapped(v)) {
+    if (!ring_reset(r) || ring_lapped(r)) {
         overflow = true;
-        suspect(v);
+        ring_suspect(r);
     }
     armed = kvmd_now();
-    publish(kvmd, v);
+    ring_publish(kvmd, r);
 """,
         """\
-    publish(kvmd, v);
-    if (!reset_ring(v) || lapped(v)) {
+    ring_publish(kvmd, r);
+    if (!ring_reset(r) || ring_lapped(r)) {
         overflow = true;
-        suspect(v);
+        ring_suspect(r);
     }
     armed = kvmd_now();
 """,
@@ -199,27 +209,26 @@ PUBLISH = (
         "ring: a vCPU that comes to stop is published unarmed",
         "ring.c",
         RING,
-        "    if (v->gfns) {\n        kvmd_ring_reap(kvmd, v);\n    }\n",
-        "    if (v->gfns) {\n        collect(v);\n        publish(kvmd, v);\n"
-        "    }\n",
+        "    ring_reap(vcpu->kvmd, &r, 1);\n",
+        "    ring_collect(r);\n    ring_publish(vcpu->kvmd, r);\n",
     ),
     Mutant(
         "I3",
         "overflow: published before the re-arm",
         "overflow.c",
         OVERFLOW,
-        "    ret = rearm_everything(kvmd);\n",
+        "    ret = overflow_rearm(kvmd);\n",
         "    kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);\n"
-        "    ret = rearm_everything(kvmd);\n"
+        "    ret = overflow_rearm(kvmd);\n"
         "    return;\n",
     ),
     Mutant(
         "I3",
         "log: a copy does not wait for the re-arm",
-        "engine.c",
+        "log.c",
         LOG,
-        "kvmd->ops == &kvmd_log_ops ? kvmd->manual_protect :",
-        "kvmd->ops == &kvmd_log_ops ? false :",
+        "    return vm->manual_protect;\n",
+        "    return vm->manual_protect && false;\n",
     ),
     Mutant(
         "I3",
@@ -240,7 +249,7 @@ SLOTS = (
     Mutant(
         "I7",
         "log: no harvest before the slot goes",
-        "slot.c",
+        "slot-set.c",
         SLOT,
         "        kvmd->ops->sync_slot(kvmd, slot);\n",
         "",
@@ -248,19 +257,19 @@ SLOTS = (
     Mutant(
         "I7",
         "ring: no reap after KVM removed the slot",
-        "slot.c",
+        "slot-set.c",
         SLOT,
-        "        slot->gone = true;\n        sync_for(kvmd, slot);\n",
+        "        slot->gone = true;\n        slot_sync(kvmd, slot);\n",
         "        slot->gone = true;\n",
     ),
     Mutant(
         "I7",
         "ring: the slot is forgotten before the last reap",
-        "slot.c",
+        "slot-set.c",
         SLOT,
         "        slot->gone = true;\n",
         "        slot->gone = true;\n"
-        "        slot_put(kvmd, region->slot, NULL);\n",
+        "        kvmd_slot_put(kvmd, region->slot, NULL);\n",
     ),
     Mutant(
         "I7",
@@ -273,24 +282,24 @@ SLOTS = (
     Mutant(
         "I7",
         "slot: forgotten although KVM kept it",
-        "slot.c",
+        "slot-set.c",
         SLOT,
         """\
-    ret = region_set(kvmd, region);
+    ret = kvmd_slot_region_set(kvmd, region);
     if (ret < 0) {
         return ret;
     }
     if (kvmd->ops->outlives_slot) {
 """,
         """\
-    ret = region_set(kvmd, region);
+    ret = kvmd_slot_region_set(kvmd, region);
     if (kvmd->ops->outlives_slot) {
 """,
     ),
     Mutant(
         "I7",
         "slot: published at its last tag",
-        "slot.c",
+        "slot-set.c",
         SLOT,
         "    slot->tag = tag;\n",
         "    slot->tag = tag ? tag - 1 : 0;\n",
@@ -304,8 +313,8 @@ SEEN = (
         "ring.c",
         OVERFLOW,
         """\
-    return v->fetch - v->batch_reset == size ||
-           is_dirty(v, v->batch_reset + size - 1);
+    return r->fetch - r->batch_reset == size ||
+           ring_is_dirty(r, r->batch_reset + size - 1);
 """,
         "    return false;\n",
     ),
@@ -314,7 +323,7 @@ SEEN = (
         "a filled last entry is not seen",
         "ring.c",
         OVERFLOW,
-        " ||\n           is_dirty(v, v->batch_reset + size - 1);\n",
+        " ||\n           ring_is_dirty(r, r->batch_reset + size - 1);\n",
         ";\n",
     ),
     Mutant(
@@ -322,24 +331,24 @@ SEEN = (
         "a collected last entry is not seen",
         "ring.c",
         ("overflow/drained-and-filled-to-the-end", *OVERFLOW),
-        "    return v->fetch - v->batch_reset == size ||\n           is_dirty",
-        "    return is_dirty",
+        "    return r->fetch - r->batch_reset == size ||\n           ring_is_dirty",
+        "    return ring_is_dirty",
     ),
     Mutant(
         "I8",
         "the last look is at the last entry but one",
         "ring.c",
         OVERFLOW,
-        "is_dirty(v, v->batch_reset + size - 1)",
-        "is_dirty(v, v->batch_reset + size - 2)",
+        "ring_is_dirty(r, r->batch_reset + size - 1)",
+        "ring_is_dirty(r, r->batch_reset + size - 2)",
     ),
     Mutant(
         "I8",
         "the last look is at the entry of this batch",
         "ring.c",
         OVERFLOW,
-        "is_dirty(v, v->batch_reset + size - 1)",
-        "is_dirty(v, v->reset + size - 1)",
+        "ring_is_dirty(r, r->batch_reset + size - 1)",
+        "ring_is_dirty(r, r->reset + size - 1)",
     ),
     Mutant(
         "I8",
@@ -348,13 +357,13 @@ SEEN = (
         ("overflow/overtaken-in-reset-flags", *OVERFLOW),
         """\
     collected = kvmd_now();
-    if (!reset_ring(v) || lapped(v)) {
+    if (!ring_reset(r) || ring_lapped(r)) {
 """,
         """\
-    bool lap = lapped(v);
+    bool lap = ring_lapped(r);
 
     collected = kvmd_now();
-    if (!reset_ring(v) || lap) {
+    if (!ring_reset(r) || lap) {
 """,
     ),
     Mutant(
@@ -370,9 +379,9 @@ SEEN = (
         "a failed reset is none",
         "ring.c",
         RING,
-        "            warn_of_reset(v->kvmd, -ret);\n"
+        "            ring_warn_of_reset(r->kvmd, -ret);\n"
         "            return false;\n",
-        "            warn_of_reset(v->kvmd, -ret);\n"
+        "            ring_warn_of_reset(r->kvmd, -ret);\n"
         "            return true;\n",
     ),
     Mutant(
@@ -391,7 +400,7 @@ ANSWERED = (
         "nothing is re-armed",
         "overflow.c",
         OVERFLOW,
-        "    ret = rearm_everything(kvmd);\n",
+        "    ret = overflow_rearm(kvmd);\n",
         "    ret = 0;\n",
     ),
     Mutant(
@@ -413,7 +422,7 @@ ANSWERED = (
     Mutant(
         "I8",
         "what is published without evidence is not counted",
-        "overflow.c",
+        "publish.c",
         (*LOG, *PROTECT),
         "    kvmd->guesses++;\n",
         "",
@@ -459,13 +468,13 @@ ANSWERED = (
         "a re-arm that failed is forgotten",
         "overflow.c",
         ("overflow/protect-fails", *OVERFLOW),
-        "    kvmd->rearm_failed = ret < 0;\n",
+        "    *unarmed = ret < 0;\n",
         "",
     ),
     Mutant(
         "I8",
         "a slot's first chunk is all that is published",
-        "overflow.c",
+        "publish.c",
         ("overflow/large-slot", *OVERFLOW),
         "    while (first < end) {\n",
         "    if (first < end) {\n",
@@ -473,7 +482,7 @@ ANSWERED = (
     Mutant(
         "I8",
         "pages past the end of a slot are published",
-        "overflow.c",
+        "publish.c",
         OVERFLOW,
         "        if (tail) {\n",
         "        if (false) {\n",
@@ -486,32 +495,32 @@ SUSPECT = (
         "no ring is suspect",
         "ring.c",
         OVERFLOW,
-        "    v->suspect = true;\n",
-        "    v->suspect = false;\n",
+        "    r->suspect = true;\n",
+        "    r->suspect = false;\n",
     ),
     Mutant(
         "I8",
         "what was drained once stays so",
         "ring.c",
         ("random/overflow", *OVERFLOW),
-        "    v->suspect = true;\n    v->drained = false;\n",
-        "    v->suspect = true;\n",
+        "    r->suspect = true;\n    r->drained = false;\n",
+        "    r->suspect = true;\n",
     ),
     Mutant(
         "I8",
         "a ring is above suspicion before it is drained",
         "ring.c",
         ("random/overflow", *OVERFLOW),
-        "    } else if (v->drained && !lapped(v)) {\n",
-        "    } else if (!lapped(v)) {\n",
+        "    } else if (r->drained && !ring_lapped(r)) {\n",
+        "    } else if (!ring_lapped(r)) {\n",
     ),
     Mutant(
         "I8",
         "a ring is above suspicion once it is found empty",
         "ring.c",
         OVERFLOW,
-        "        v->drained = v->fetch == v->reset;\n",
-        "        v->suspect = false;\n",
+        "        r->drained = r->fetch == r->reset;\n",
+        "        r->suspect = false;\n",
     ),
     Mutant(
         "I8",
@@ -526,7 +535,7 @@ SUSPECT = (
         "a gap is not closed",
         "ring.c",
         OVERFLOW,
-        "        } else if (v->suspect && close_gap(v)) {\n",
+        "        } else if (r->suspect && ring_close_gap(r)) {\n",
         "        } else if (false) {\n",
     ),
     Mutant(
@@ -534,8 +543,8 @@ SUSPECT = (
         "a gap is closed without a second look",
         "ring.c",
         ("overflow/searched-while-filled", *OVERFLOW),
-        "    pass_over(v, clean_run(v, v->fetch, v->fetch + n));\n",
-        "    pass_over(v, n);\n",
+        "    ring_pass_over(r, ring_clean_run(r, r->fetch, r->fetch + n));\n",
+        "    ring_pass_over(r, n);\n",
     ),
     Mutant(
         "I8",
@@ -553,7 +562,7 @@ STUCK = (
         "a stuck vCPU stays so",
         "ring.c",
         OVERFLOW,
-        "        unstick(kvmd, v);\n",
+        "        ring_unstick(vcpu->kvmd, r);\n",
         "",
     ),
     Mutant(
@@ -561,8 +570,8 @@ STUCK = (
         "reset passes dirty",
         "ring.c",
         OVERFLOW,
-        "        pass_over(v, soft_limit_min(kvmd->ring_size));\n",
-        "        pass_over(v, kvmd->ring_size);\n",
+        "        ring_pass_over(r, ring_soft_limit_min(kvmd->ring_size));\n",
+        "        ring_pass_over(r, kvmd->ring_size);\n",
     ),
     Mutant(
         "I8",
@@ -577,15 +586,15 @@ STUCK = (
         "a vCPU is stuck the first time",
         "ring.c",
         ("ring/reset-fails-when-all-collected", *OVERFLOW),
-        "    if (!v->full_in_vain || v->full_fetch != v->fetch) {\n",
-        "    if (v->full_fetch != v->fetch) {\n",
+        "    if (!r->full_in_vain || r->full_fetch != r->fetch) {\n",
+        "    if (r->full_fetch != r->fetch) {\n",
     ),
     Mutant(
         "I8",
         "a vCPU is stuck although KVM did reset",
         "ring.c",
         ("ring/reset-fails-when-all-collected", *OVERFLOW),
-        "        v->full_in_vain = v->full_in_vain && !ret;\n",
+        "        r->full_in_vain = r->full_in_vain && !ret;\n",
         "",
     ),
     Mutant(
@@ -593,7 +602,7 @@ STUCK = (
         "a vCPU is stuck while a reset is owed",
         "ring.c",
         ("ring/reset-fails-for-long", *OVERFLOW),
-        "    } else if (!kvmd->owing) {\n",
+        "    } else if (!vm->owing) {\n",
         "    } else {\n",
     ),
     Mutant(
@@ -601,8 +610,8 @@ STUCK = (
         "a vCPU gets unstuck in a ring that is not suspect",
         "ring.c",
         ("random/overflow", *OVERFLOW),
-        "    if (!v->suspect) {\n        suspect(v);\n",
-        "    if (!v->suspect) {\n",
+        "    if (!r->suspect) {\n        ring_suspect(r);\n",
+        "    if (!r->suspect) {\n",
     ),
 )
 
@@ -612,7 +621,7 @@ OWED = (
         "what a short reset left stops the next harvest",
         "ring.c",
         ("random/overflow-failures", *RING),
-        "            v->fetch++;         /*"
+        "            r->fetch++;         /*"
         " collected before a reset that fell short */\n",
         "            break;\n",
     ),
@@ -621,7 +630,7 @@ OWED = (
         "rings are reaped while a reset is owed",
         "ring.c",
         RING,
-        "i < n && settle_debt(kvmd); i++",
+        "i < n && ring_settle_debt(vm); i++",
         "i < n; i++",
     ),
     Mutant(
@@ -629,31 +638,31 @@ OWED = (
         "what is owed is forgotten",
         "ring.c",
         RING,
-        "    v->kvmd->owing = v->fetch == v->reset ? NULL : v;\n",
-        "",
+        "    vm->owing = r->fetch == r->reset ? NULL : r;\n",
+        "    (void)vm;\n",
     ),
     Mutant(
         "I8",
         "what unsticking owes is forgotten",
         "ring.c",
         ("overflow/unstick-fails", *RING),
-        "        reset_ring(v);\n    }\n}\n",
-        "        reset_ring(v);\n        kvmd->owing = NULL;\n    }\n}\n",
+        "        ring_reset(r);\n    }\n}\n",
+        "        ring_reset(r);\n        vm->owing = NULL;\n    }\n}\n",
     ),
     Mutant(
         "I8",
         "a debt is no overflow",
         "ring.c",
         RING,
-        "    bool good = !kvmd->owing && !kvmd->rearm_failed;\n",
-        "    bool good = !kvmd->rearm_failed;\n",
+        "    bool good = !vm->owing && !vm->unarmed;\n",
+        "    bool good = !vm->unarmed;\n",
     ),
     Mutant(
         "I8",
         "an entry filled before its time is not collected",
         "ring.c",
         ("overflow/overtaken-in-collect", *OVERFLOW),
-        "        if (!ret && is_dirty(v, v->reset)) {\n",
+        "        if (!ret && ring_is_dirty(r, r->reset)) {\n",
         "        if (false) {\n",
     ),
     Mutant(
@@ -670,7 +679,7 @@ PROTECT_ORDER = (
     Mutant(
         "I2",
         "protect: a harvest is published but for its last word",
-        "protect.c",
+        "publish.c",
         PROTECT,
         "    kvmd_publish(kvmd, slot, first, words, n);\n",
         "    kvmd_publish(kvmd, slot, first, words, n - 1);\n",
@@ -678,7 +687,7 @@ PROTECT_ORDER = (
     Mutant(
         "I3",
         "protect: nobody remembers what a harvest left un-armed",
-        "protect.c",
+        "region.c",
         PROTECT,
         "        if (words[i]) {\n",
         "        if (0) {\n",
@@ -686,7 +695,7 @@ PROTECT_ORDER = (
     Mutant(
         "I3",
         "protect: a word is in one region",
-        "protect.c",
+        "region.c",
         ("protect/shared/unaligned", *PROTECT),
         "    uint64_t last = region_of(kvmd, slot, first + pages - 1);\n",
         "    uint64_t last = region_of(kvmd, slot, first);\n"
@@ -695,7 +704,7 @@ PROTECT_ORDER = (
     Mutant(
         "I3",
         "protect: regions are counted from where the slot begins",
-        "protect.c",
+        "region.c",
         ("protect/shared/unaligned", *PROTECT),
         "    return (gpa + page * kvmd->page_size) / REGION_SIZE - "
         "gpa / REGION_SIZE;\n",
@@ -704,23 +713,24 @@ PROTECT_ORDER = (
     Mutant(
         "I3",
         "protect: the last region of a range is not re-armed",
-        "protect.c",
+        "region.c",
         PROTECT,
-        "                     region_of(kvmd, slot, first + pages - 1) + 1);\n",
-        "                     region_of(kvmd, slot, first + pages - 1));\n",
+        "        region_of(kvmd, slot, first + pages - 1) + 1);\n",
+        "        region_of(kvmd, slot, first + pages - 1));\n",
     ),
     Mutant(
         "I3",
         "protect: the regions behind an armed one are not re-armed",
-        "protect.c",
+        "region.c",
         PROTECT,
-        "    while (ret == 0 && (region = find(slot, region, end, true)) < end) {\n",
-        "    if ((region = find(slot, region, end, true)) < end) {\n",
+        "    while (ret == 0 &&\n"
+        "           (region = region_find(slot, region, end, true)) < end) {\n",
+        "    if ((region = region_find(slot, region, end, true)) < end) {\n",
     ),
     Mutant(
         "I3",
         "protect: a region is taken for its neighbour",
-        "protect.c",
+        "region.c",
         PROTECT,
         "        .gpa = (base + region) * REGION_SIZE,\n",
         "        .gpa = (base + region + 1) * REGION_SIZE,\n",
@@ -728,7 +738,7 @@ PROTECT_ORDER = (
     Mutant(
         "I3",
         "protect: of regions that follow each other one is re-armed",
-        "protect.c",
+        "region.c",
         PROTECT,
         "        .size = (end - region) * REGION_SIZE,\n",
         "        .size = REGION_SIZE,\n",
@@ -738,8 +748,8 @@ PROTECT_ORDER = (
         "overflow: with one ioctl for it, nothing is re-armed",
         "overflow.c",
         ("overflow/protect-all", "random"),
-        "kvmd->can_protect ? kvmd_protect_all(kvmd) :",
-        "kvmd->can_protect ? 0 :",
+        "        kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_ALL_MEM, NULL) :",
+        "        0 :",
     ),
 )
 
@@ -747,7 +757,7 @@ PROTECT_FAILS = (
     Mutant(
         "I3",
         "protect: a re-arm that failed is taken for one",
-        "protect.c",
+        "region.c",
         ("protect/shared/rearm-fails", *PROTECT),
         "    for (; ret == 0 && region < end; region++) {\n",
         "    for (; region < end; region++) {\n",
@@ -755,7 +765,7 @@ PROTECT_FAILS = (
     Mutant(
         "I3",
         "protect: nobody hears of a re-arm that failed",
-        "protect.c",
+        "region.c",
         ("protect/shared/rearm-fails", *PROTECT),
         "        kvmd_publish_range(kvmd, slot, first, pages);\n"
         "    }\n"
@@ -766,15 +776,15 @@ PROTECT_FAILS = (
     Mutant(
         "I3",
         "protect: the next re-arm that succeeds makes good for one that failed",
-        "protect.c",
+        "region.c",
         ("protect/shared/rearm-fails", *PROTECT),
-        "    while (ret == 0 && (region",
+        "    while (ret == 0 &&\n           (region",
         "    while ((region",
     ),
     Mutant(
         "I2",
         "protect: a harvest that failed found nothing",
-        "protect.c",
+        "harvest.c",
         ("protect/wrprot/harvest-fails", *PROTECT),
         "        kvmd_harvest_failed(kvmd, slot, ret);\n",
         "",
@@ -782,10 +792,10 @@ PROTECT_FAILS = (
     Mutant(
         "I3",
         "protect: what a harvest that failed may have found is armed",
-        "protect.c",
+        "region.c",
         ("protect/wrprot/harvest-fails", *PROTECT),
-        "            leave_unarmed(kvmd, slot, 0, pages);\n",
-        "            (void)0;\n",
+        "        regions_leave(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));\n",
+        "        (void)0;\n",
     ),
 )
 
@@ -793,47 +803,49 @@ SHARED = (
     Mutant(
         "I2",
         "shared: the summary is cleared after its words are taken",
-        "shared.c",
+        "map.c",
         ("protect/shared/written-meanwhile", *PROTECT),
         """\
-        uint64_t bits = GUINT64_FROM_LE(bitmap_take(&slot->map.summary[i]));
+        uint64_t bits = GUINT64_FROM_LE(bitmap_take(&map->summary[i]));
 
         for (; bits; bits &= bits - 1) {
-            harvest_group(kvmd, slot,
-                          i * KVMD_WORD_PAGES + __builtin_ctzll(bits));
+            map_harvest_group(kvmd, slot, map,
+                              i * KVMD_WORD_PAGES + __builtin_ctzll(bits),
+                              found);
         }
 """,
         """\
-        uint64_t bits = GUINT64_FROM_LE(slot->map.summary[i]);
+        uint64_t bits = GUINT64_FROM_LE(map->summary[i]);
 
         for (; bits; bits &= bits - 1) {
-            harvest_group(kvmd, slot,
-                          i * KVMD_WORD_PAGES + __builtin_ctzll(bits));
+            map_harvest_group(kvmd, slot, map,
+                              i * KVMD_WORD_PAGES + __builtin_ctzll(bits),
+                              found);
         }
-        bitmap_take(&slot->map.summary[i]);
+        bitmap_take(&map->summary[i]);
 """,
     ),
     Mutant(
         "I2",
         "shared: a word is read and then cleared",
-        "shared.c",
+        "map.c",
         ("protect/shared/written-meanwhile", *PROTECT),
-        "bitmap_take(&slot->map.bitmap[first + i]);\n",
-        "slot->map.bitmap[first + i];\n"
-        "        bitmap_take(&slot->map.bitmap[first + i]);\n",
+        "bitmap_take(&map->bitmap[first + i]);\n",
+        "map->bitmap[first + i];\n"
+        "        bitmap_take(&map->bitmap[first + i]);\n",
     ),
     Mutant(
         "I2",
         "shared: the first word of a group is all that is taken",
-        "shared.c",
+        "map.c",
         PROTECT,
-        "    kvmd_protect_found(kvmd, slot, first * KVMD_WORD_PAGES, words, n);\n",
-        "    kvmd_protect_found(kvmd, slot, first * KVMD_WORD_PAGES, words, 1);\n",
+        "    found(kvmd, slot, first * KVMD_WORD_PAGES, words, n);\n",
+        "    found(kvmd, slot, first * KVMD_WORD_PAGES, words, 1);\n",
     ),
     Mutant(
         "I2",
         "shared: the last word of the summary is not looked at",
-        "shared.c",
+        "map.c",
         ("protect/shared/sizes", *PROTECT),
         "    for (; i <= last / KVMD_WORD_PAGES; i++) {\n",
         "    for (; i < last / KVMD_WORD_PAGES; i++) {\n",
@@ -841,20 +853,18 @@ SHARED = (
     Mutant(
         "I2",
         "shared: what cannot be mapped is not harvested",
-        "shared.c",
+        "map.c",
         ("protect/shared/no-mapping", *PROTECT),
-        "        return slot->gone ? 0 :\n"
-        "            kvmd_wrprot_harvest(kvmd, slot, first, pages);\n",
+        "        return slot->gone ? 0 : kvmd_fetch(kvmd, slot, found);\n",
         "        return 0;\n",
     ),
     Mutant(
         "I7",
         "shared: a slot that is gone is copied",
-        "shared.c",
+        "map.c",
         ("protect/shared/no-mapping", *PROTECT),
-        "        return slot->gone ? 0 :\n"
-        "            kvmd_wrprot_harvest(kvmd, slot, first, pages);\n",
-        "        return kvmd_wrprot_harvest(kvmd, slot, first, pages);\n",
+        "        return slot->gone ? 0 : kvmd_fetch(kvmd, slot, found);\n",
+        "        return kvmd_fetch(kvmd, slot, found);\n",
     ),
     Mutant(
         "I7",
@@ -873,15 +883,16 @@ COLLECTED = (
         "dirty-bits.c",
         DIRTY_BITS,
         """\
-    int ret = collect(kvmd, slot->region.guest_phys_addr +
-                      first * kvmd->page_size, pages * kvmd->page_size);
+    int ret = dirty_bits_collect(kvmd, slot->region.guest_phys_addr +
+                                 first * kvmd->page_size,
+                                 pages * kvmd->page_size);
 
-    return ret < 0 ? ret : kvmd_shared_harvest(kvmd, slot, first, pages);
+    return ret < 0 ? ret : dirty_bits_take(kvmd, slot, first, pages);
 """,
         """\
-    int ret = kvmd_shared_harvest(kvmd, slot, first, pages);
+    int ret = dirty_bits_take(kvmd, slot, first, pages);
 
-    return ret < 0 ? ret : collect(kvmd, slot->region.guest_phys_addr +
+    return ret < 0 ? ret : dirty_bits_collect(kvmd, slot->region.guest_phys_addr +
                       first * kvmd->page_size, pages * kvmd->page_size);
 """,
     ),
@@ -891,17 +902,17 @@ COLLECTED = (
         "dirty-bits.c",
         DIRTY_BITS,
         """\
-    int ret = collect(kvmd, 0, ALL_MEMORY);
+    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY);
 
     kvmd->stats.harvest_ns += kvmd_now() - start;
     return kvmd_slots_foreach_logged(kvmd, ret < 0 ? dirty_bits_sync_slot :
-                                     sync_collected_slot);
+                                     dirty_bits_sync_collected);
 """,
         """\
-    int ret = kvmd_slots_foreach_logged(kvmd, sync_collected_slot);
+    int ret = kvmd_slots_foreach_logged(kvmd, dirty_bits_sync_collected);
 
     (void)start;
-    collect(kvmd, 0, ALL_MEMORY);
+    dirty_bits_collect(kvmd, 0, ALL_MEMORY);
     return ret;
 """,
     ),
@@ -910,7 +921,7 @@ COLLECTED = (
         "dirty-bits: a sync collects nothing",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    int ret = collect(kvmd, 0, ALL_MEMORY);\n",
+        "    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY);\n",
         "    int ret = 0;\n",
     ),
     Mutant(
@@ -926,8 +937,8 @@ COLLECTED = (
         "dirty-bits: a range begins where its slot does",
         "dirty-bits.c",
         DIRTY_BITS,
-        "                      first * kvmd->page_size, pages",
-        "                      0, pages",
+        "                                 first * kvmd->page_size,\n",
+        "                                 0,\n",
     ),
     Mutant(
         "I2",
@@ -935,25 +946,25 @@ COLLECTED = (
         "dirty-bits.c",
         DIRTY_BITS,
         "ret < 0 ? dirty_bits_sync_slot :\n"
-        "                                     sync_collected_slot);\n",
-        "sync_collected_slot);\n    (void)ret;\n",
+        "                                     dirty_bits_sync_collected);\n",
+        "dirty_bits_sync_collected);\n    (void)ret;\n",
     ),
     Mutant(
         "I2",
         "dirty-bits: a slot that could not be collected is harvested",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    return ret < 0 ? ret : kvmd_shared_harvest(",
-        "    return kvmd_shared_harvest(",
+        "    return ret < 0 ? ret : dirty_bits_take(",
+        "    return dirty_bits_take(",
     ),
     Mutant(
         "I3",
         "dirty-bits: a clear that failed publishes what nobody wrote",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);\n",
         """\
-    int ret = kvmd_harvest_range(kvmd, slot, first, pages, harvest);
+    int ret = kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);
 
     if (ret < 0) {
         kvmd_publish_range(kvmd, slot, first, pages);
@@ -964,9 +975,10 @@ COLLECTED = (
     Mutant(
         "I2",
         "dirty-bits: who waits for faults may have such a guest",
-        "engine.c",
+        "choice.c",
         SWITCH,
-        "    if (kvmd->dirty_bits && !ops->sees_dirty_bits) {\n",
+        "    if (kvmd_cap_enabled(kvmd, KVMD_CAP_DIRTY_BITS) && "
+        "!ops->sees_dirty_bits) {\n",
         "    if (0) {\n",
     ),
     Mutant(
@@ -983,7 +995,7 @@ SWITCHED = (
     Mutant(
         "I2",
         "switch: what was written while nobody logged is not published",
-        "slot.c",
+        "slot-set.c",
         SWITCH,
         "    return kvmd_publish_whole(kvmd, slot);\n",
         "    return 0;\n",
@@ -991,7 +1003,7 @@ SWITCHED = (
     Mutant(
         "I3",
         "switch: published before the slot is logged",
-        "slot.c",
+        "slot-set.c",
         SWITCH,
         """\
     slot_start(kvmd, slot);
@@ -1010,9 +1022,9 @@ SWITCHED = (
     Mutant(
         "I3",
         "switch: what a harvest left stays un-armed",
-        "slot.c",
+        "slot-set.c",
         ("switch/log-flag-stays", *SWITCH),
-        "    if (kvmd_clears(kvmd)) {\n",
+        "    if (kvmd_leaves_unarmed(kvmd)) {\n",
         "    if (0) {\n",
     ),
     Mutant(
@@ -1021,17 +1033,15 @@ SWITCHED = (
         "engine.c",
         SWITCH,
         """\
-        if (kvmd->ops->end) {
-            kvmd->ops->end(kvmd);
-        }
-        use(kvmd, mechanism);
+        engine_leave(kvmd);
+        engine_use(kvmd, mechanism);
 """,
-        "        use(kvmd, mechanism);\n",
+        "        engine_use(kvmd, mechanism);\n",
     ),
     Mutant(
         "switch",
         "switch: what it was chosen for stays",
-        "engine.c",
+        "choice.c",
         SWITCH,
         "        kvmd->choice = by_name;\n",
         "",
@@ -1039,7 +1049,7 @@ SWITCHED = (
     Mutant(
         "switch",
         "switch: KVM refuses what it would have given at the start",
-        "protect.c",
+        "capability.c",
         SWITCH,
         "ret == -EBUSY ? KVMD_ERROR_STARTED : KVMD_ERROR_REFUSED,\n",
         "KVMD_ERROR_REFUSED,\n",
@@ -1047,7 +1057,7 @@ SWITCHED = (
     Mutant(
         "switch",
         "switch: the host lacks what this guest cannot have",
-        "engine.c",
+        "choice.c",
         SWITCH,
         """\
         g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
@@ -1065,7 +1075,7 @@ COST = (
         "ring: nothing is done ahead of a sync",
         "engine.c",
         RING,
-        "        kvmd_ring_reap(kvmd, NULL);\n",
+        "        kvmd->ops->sync_ahead(kvmd);\n",
         "",
     ),
     Mutant(
@@ -1073,48 +1083,48 @@ COST = (
         "ring: what is done ahead of a sync has the vCPUs leave",
         "engine.c",
         RING,
-        "        g_mutex_lock(&kvmd->lock);\n        kvmd_ring_reap(",
-        "        lock_for_harvest(kvmd);\n        kvmd_ring_reap(",
+        "    g_mutex_lock(&kvmd->lock);\n    if (kvmd->ops->sync_ahead)",
+        "    engine_lock_for_harvest(kvmd);\n    if (kvmd->ops->sync_ahead)",
     ),
     Mutant(
         "cost",
         "protect: a region is re-armed each time",
-        "protect.c",
+        "region.c",
         PROTECT,
-        "        *word_of(slot, region) &= ~bit_of(region);\n",
-        "        (void)word_of(slot, region);\n",
+        "        *region_word(slot, region) &= ~region_bit(region);\n",
+        "        (void)region_word(slot, region);\n",
     ),
     Mutant(
         "cost",
         "protect: what is armed is re-armed too",
-        "protect.c",
+        "region.c",
         PROTECT,
-        "(region = find(slot, region, end, true)) < end",
+        "(region = region_find(slot, region, end, true)) < end",
         "region < end",
     ),
     Mutant(
         "cost",
         "protect: each region is re-armed by itself",
-        "protect.c",
+        "region.c",
         PROTECT,
-        "        uint64_t armed = find(slot, region, end, false);\n",
+        "        uint64_t armed = region_find(slot, region, end, false);\n",
         "        uint64_t armed = region + 1;\n",
     ),
     Mutant(
         "cost",
         "protect: a harvest leaves all of a slot un-armed",
-        "protect.c",
+        "region.c",
         PROTECT,
-        "            leave_unarmed(kvmd, slot, page,\n"
+        "            regions_leave(kvmd, slot, page,\n"
         "                          MIN(KVMD_WORD_PAGES,\n"
         "                              kvmd_slot_pages(kvmd, slot) - page));\n",
-        "            leave_unarmed(kvmd, slot, page * 0,\n"
+        "            regions_leave(kvmd, slot, page * 0,\n"
         "                          kvmd_slot_pages(kvmd, slot));\n",
     ),
     Mutant(
         "cost",
         "wrprot: KVM re-arms what it copies",
-        "wrprot.c",
+        "fetch.c",
         PROTECT,
         "        .padding1 = KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT,\n",
         "",
@@ -1122,23 +1132,23 @@ COST = (
     Mutant(
         "cost",
         "shared: the summary is not cleared",
-        "shared.c",
+        "map.c",
         ("protect/shared/looks", *PROTECT),
-        "bitmap_take(&slot->map.summary[i])",
-        "slot->map.summary[i]",
+        "bitmap_take(&map->summary[i])",
+        "map->summary[i]",
     ),
     Mutant(
         "cost",
         "shared: a bitmap stays mapped",
-        "shared.c",
+        "map.c",
         ("protect/shared/nothing-left-open", *PROTECT),
-        "        munmap(slot->map.base, slot->map.size);\n",
+        "        munmap(map->base, map->size);\n",
         "",
     ),
     Mutant(
         "cost",
         "shared: the file of a bitmap stays open",
-        "shared.c",
+        "map.c",
         ("protect/shared/nothing-left-open", *PROTECT),
         "    close(fd);\n",
         "",
@@ -1151,7 +1161,7 @@ JUST_IN_TIME = (
         "dirty-bits: what was written since the sync waits for the next",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);\n",
         "    return 0;\n",
     ),
     Mutant(
@@ -1159,17 +1169,17 @@ JUST_IN_TIME = (
         "dirty-bits: a clear does not collect",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);\n",
         "    return kvmd_harvest_range(kvmd, slot, first, pages,\n"
-        "                              kvmd_shared_harvest);\n",
+        "                              dirty_bits_take);\n",
     ),
     Mutant(
         "cost",
         "dirty-bits: a clear does not harvest",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
-        "    return collect(kvmd, slot->region.guest_phys_addr +\n"
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);\n",
+        "    return dirty_bits_collect(kvmd, slot->region.guest_phys_addr +\n"
         "                   first * kvmd->page_size, pages * kvmd->page_size);\n",
     ),
     Mutant(
@@ -1177,9 +1187,9 @@ JUST_IN_TIME = (
         "dirty-bits: a clear collects all of the slot",
         "dirty-bits.c",
         DIRTY_BITS,
-        "    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);\n",
+        "    return kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);\n",
         "    return kvmd_harvest_range(kvmd, slot, 0,\n"
-        "                              kvmd_slot_pages(kvmd, slot), harvest);\n",
+        "                              kvmd_slot_pages(kvmd, slot), dirty_bits_harvest);\n",
     ),
     Mutant(
         "cost",
@@ -1195,7 +1205,7 @@ JUST_IN_TIME = (
         "dirty-bits.c",
         DIRTY_BITS,
         "ret < 0 ? dirty_bits_sync_slot :\n"
-        "                                     sync_collected_slot);\n",
+        "                                     dirty_bits_sync_collected);\n",
         "dirty_bits_sync_slot);\n    (void)ret;\n",
     ),
     Mutant(
@@ -1211,7 +1221,7 @@ JUST_IN_TIME = (
         "dirty-bits: a bitmap is copied for each chunk",
         "dirty-bits.c",
         DIRTY_BITS,
-        " || !slot->map.base",
+        " || !map->base",
         "",
     ),
 )
@@ -1239,8 +1249,8 @@ PACE = (
         "it reaps the others' rings with a full one",
         "ring.c",
         REAPER,
-        "v->waiting >= least * soft_limit_min(kvmd->ring_size)",
-        "v->waiting >= least * 0",
+        "r->waiting >= least * ring_soft_limit_min(kvmd->ring_size)",
+        "r->waiting >= least * 0",
     ),
     Mutant(
         "reaper",
@@ -1255,8 +1265,8 @@ PACE = (
         "what a sync took does not count",
         "ring.c",
         REAPER,
-        "(int32_t)(dirty - v->seen)",
-        "(int32_t)v->waiting",
+        "(int32_t)(dirty - r->seen)",
+        "(int32_t)r->waiting",
     ),
     Mutant(
         "reaper",
@@ -1271,24 +1281,24 @@ PACE = (
         "what was there before logging began counts",
         "reaper.c",
         REAPER,
-        "    kvmd_ring_look(kvmd);\n    set_interval",
-        "    set_interval",
+        "    kvmd->ops->look(kvmd);\n    reaper_set_interval",
+        "    reaper_set_interval",
     ),
     Mutant(
         "reaper",
         "it waits for a ring that overflowed to fill",
         "ring.c",
         REAPER,
-        "    if (v->suspect || v->kvmd->rearm_failed) {\n        return",
-        "    if (v->kvmd->rearm_failed) {\n        return",
+        "    if (r->suspect || vm->unarmed) {\n        return",
+        "    if (vm->unarmed) {\n        return",
     ),
     Mutant(
         "reaper",
         "memory that is not re-armed waits for the next sync",
         "ring.c",
         REAPER,
-        "    if (v->suspect || v->kvmd->rearm_failed) {\n        return",
-        "    if (v->suspect) {\n        return",
+        "    if (r->suspect || vm->unarmed) {\n        return",
+        "    if (r->suspect) {\n        return",
     ),
 )
 
@@ -1355,7 +1365,7 @@ HOST = (
     Mutant(
         "host",
         "each harvest that fails is told",
-        "log.c",
+        "harvest.c",
         LOG,
         "    slot->failure_told = true;\n",
         "",
@@ -1371,15 +1381,15 @@ HOST = (
     Mutant(
         "host",
         "a ring size alone is refused where there are no rings",
-        "engine.c",
+        "choice.c",
         CONFIG,
-        "        mechanism = ring_if_any(kvmd);\n",
+        "        mechanism = choice_ring_if_any(kvmd);\n",
         "        mechanism = KVMD_RING;\n",
     ),
     Mutant(
         "host",
         "a ring that there is not has a size",
-        "engine.c",
+        "choice.c",
         CONFIG,
         "    kvmd->ring_size = 0;\n    return KVMD_AUTO;\n",
         "    return KVMD_AUTO;\n",
@@ -1387,7 +1397,7 @@ HOST = (
     Mutant(
         "host",
         "EAGAIN is asked again, for as long as it takes",
-        "engine.c",
+        "vm.c",
         LOG,
         "    } while (ret == -EINTR);\n",
         "    } while (ret == -EINTR || ret == -EAGAIN);\n",

@@ -16,10 +16,11 @@
  * published then, and need not be read once more after the next sync.
  *
  * The capability is for the life of the VM: KVM no longer write-protects single
- * pages, and who does not collect sees no write.  "log" has KVM collect.
+ * pages, and a harvest without a collect finds no write.  With "log" KVM
+ * collects by itself.
  */
 
-#include "engine.h"
+#include "mechanism.h"
 
 #include <linux/kvm_dirty_tracking.h>
 
@@ -28,42 +29,64 @@
 
 static bool dirty_bits_enable(KvmDirty *kvmd, GError **error)
 {
-    if (!kvmd_shared_enable(kvmd, KVMD_DIRTY_BITS, error)) {
-        return false;
-    }
-    if (!kvmd->dirty_bits) {
-        kvmd->dirty_bits = kvmd_protect_enable_cap(
-            kvmd, KVMD_DIRTY_BITS, KVM_CAP_DIRTY_BITS, "KVM_CAP_DIRTY_BITS",
-            error);
-    }
-    return kvmd->dirty_bits;
+    const char *name = kvmd_dirty_bits_ops.name;
+
+    return kvmd_map_enable(kvmd, name, error) &&
+        kvmd_cap_need(kvmd, KVMD_CAP_DIRTY_BITS, name, error);
 }
 
-static int collect(KvmDirty *kvmd, uint64_t gpa, uint64_t size)
+static void dirty_bits_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    slot->state = g_new0(KvmDirtyMap, 1);
+}
+
+static void dirty_bits_slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    kvmd_map_open(kvmd, slot, slot->state);
+}
+
+static void dirty_bits_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    (void)kvmd;
+    kvmd_map_close(slot->state);
+    g_clear_pointer(&slot->state, g_free);
+}
+
+static int dirty_bits_collect(KvmDirty *kvmd, uint64_t gpa, uint64_t size)
 {
     struct kvm_collect_dirty_bits range = { .gpa = gpa, .size = size };
 
     return kvmd_vm_ioctl(kvmd, KVM_COLLECT_DIRTY_BITS, &range);
 }
 
-/* Collect, and take from the bitmap then. */
-static int harvest(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
-                   uint64_t pages)
+/* What KVM has collected is in the bitmap. */
+static int dirty_bits_take(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                           uint64_t pages)
 {
-    int ret = collect(kvmd, slot->region.guest_phys_addr +
-                      first * kvmd->page_size, pages * kvmd->page_size);
+    return kvmd_map_harvest(kvmd, slot, slot->state, first, pages,
+                            kvmd_publish_found);
+}
 
-    return ret < 0 ? ret : kvmd_shared_harvest(kvmd, slot, first, pages);
+/* Collect, and take from the bitmap then. */
+static int dirty_bits_harvest(KvmDirty *kvmd, KvmDirtySlot *slot,
+                              uint64_t first, uint64_t pages)
+{
+    int ret = dirty_bits_collect(kvmd, slot->region.guest_phys_addr +
+                                 first * kvmd->page_size,
+                                 pages * kvmd->page_size);
+
+    return ret < 0 ? ret : dirty_bits_take(kvmd, slot, first, pages);
 }
 
 static int dirty_bits_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    return kvmd_harvest_slot(kvmd, slot, harvest);
+    return kvmd_harvest_slot(kvmd, slot, dirty_bits_harvest);
 }
 
-static int sync_collected_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+static int dirty_bits_sync_collected(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    return kvmd_harvest_slot(kvmd, slot, kvmd_shared_harvest);
+    return kvmd_harvest_slot(kvmd, slot, dirty_bits_take);
 }
 
 /*
@@ -74,11 +97,11 @@ static int sync_collected_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
 static int dirty_bits_sync_all(KvmDirty *kvmd)
 {
     int64_t start = kvmd_now();
-    int ret = collect(kvmd, 0, ALL_MEMORY);
+    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY);
 
     kvmd->stats.harvest_ns += kvmd_now() - start;
     return kvmd_slots_foreach_logged(kvmd, ret < 0 ? dirty_bits_sync_slot :
-                                     sync_collected_slot);
+                                     dirty_bits_sync_collected);
 }
 
 /*
@@ -89,16 +112,20 @@ static int dirty_bits_sync_all(KvmDirty *kvmd)
 static int dirty_bits_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
                             uint64_t first, uint64_t pages)
 {
-    if (kvmd_slot_space(slot) != 0 || !slot->map.base) {
+    const KvmDirtyMap *map = slot->state;
+
+    if (kvmd_slot_space(slot) != 0 || !map->base) {
         return 0;
     }
-    return kvmd_harvest_range(kvmd, slot, first, pages, harvest);
+    return kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);
 }
 
 const KvmDirtyOps kvmd_dirty_bits_ops = {
+    .name = "dirty-bits",
     .enable = dirty_bits_enable,
-    .slot_started = kvmd_shared_slot_started,
-    .slot_stop = kvmd_shared_slot_stop,
+    .slot_start = dirty_bits_slot_start,
+    .slot_started = dirty_bits_slot_started,
+    .slot_stop = dirty_bits_slot_stop,
     .sync_slot = dirty_bits_sync_slot,
     .sync_all = dirty_bits_sync_all,
     .clear = dirty_bits_clear,

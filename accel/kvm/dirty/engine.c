@@ -1,5 +1,5 @@
 /*
- * The choice of a mechanism, and what all mechanisms share.
+ * What the public functions do with the mechanism in use.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -7,226 +7,22 @@
 #include "engine.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <time.h>
 #include <unistd.h>
 
-GQuark kvmd_error_quark(void)
-{
-    return g_quark_from_static_string("kvmd-error-quark");
-}
-
-static const struct {
-    const char *name;
-    const KvmDirtyOps *ops;
-} mechanisms[KVMD__MAX] = {
-    [KVMD_AUTO] = { "auto", NULL },
-    [KVMD_LOG] = { "log", &kvmd_log_ops },
-    [KVMD_RING] = { "ring", &kvmd_ring_ops },
-    [KVMD_WRPROT] = { "wrprot", &kvmd_wrprot_ops },
-    [KVMD_SHARED] = { "shared", &kvmd_shared_ops },
-    [KVMD_DIRTY_BITS] = { "dirty-bits", &kvmd_dirty_bits_ops },
-};
-
-/* What KVMD_AUTO prefers; every host has the last. */
-static const KvmDirtyMechanism best_first[] = {
-    KVMD_DIRTY_BITS, KVMD_SHARED, KVMD_WRPROT, KVMD_LOG,
-};
-
-const char *kvmd_mechanism_name(KvmDirtyMechanism mechanism)
-{
-    g_assert(mechanism < KVMD__MAX);
-    return mechanisms[mechanism].name;
-}
-
-bool kvmd_mechanism_parse(const char *name, KvmDirtyMechanism *mechanism)
-{
-    for (int i = 0; i < KVMD__MAX; i++) {
-        if (g_str_equal(name, mechanisms[i].name)) {
-            *mechanism = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-bool kvmd_config_check(const KvmDirtyConfig *config, GError **error)
-{
-    uint32_t size = config->ring_size;
-
-    if (size & (size - 1)) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_CONFIG,
-                    "dirty-ring-size=%u is not allowed: it is 0 (no ring) or "
-                    "a power of two", size);
-        return false;
-    }
-    if (size && config->mechanism != KVMD_AUTO &&
-        config->mechanism != KVMD_RING) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_CONFIG,
-                    "dirty-ring-size=%u contradicts dirty-tracking=%s: a "
-                    "ring size goes with dirty-tracking=ring or auto", size,
-                    kvmd_mechanism_name(config->mechanism));
-        return false;
-    }
-    return true;
-}
-
-int64_t kvmd_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
-}
-
-/*
- * A signal is delivered before the next try, which so does not meet it again.
- * EAGAIN is what no ioctl that the engine calls has a reason for (Linux 6.1):
- * to ask for ever would hide one that had, with the lock held.
- */
-int kvmd_vm_ioctl(KvmDirty *kvmd, unsigned long request, void *arg)
-{
-    int ret;
-
-    do {
-        ret = kvmd->vmm.vm_ioctl(kvmd->opaque, request, arg);
-    } while (ret == -EINTR);
-    return ret;
-}
-
-int kvmd_check_extension(KvmDirty *kvmd, long capability)
-{
-    int ret = kvmd_vm_ioctl(kvmd, KVM_CHECK_EXTENSION, (void *)capability);
-
-    return MAX(ret, 0);
-}
-
-int kvmd_enable_cap(KvmDirty *kvmd, uint32_t capability, uint64_t arg)
-{
-    struct kvm_enable_cap cap = { .cap = capability, .args = { arg } };
-
-    return kvmd_vm_ioctl(kvmd, KVM_ENABLE_CAP, &cap);
-}
-
-void kvmd_publish(KvmDirty *kvmd, const KvmDirtySlot *slot, uint64_t first,
-                  const uint64_t *words, size_t n)
-{
-    kvmd->vmm.publish(kvmd->opaque, slot->tag, first, words, n);
-}
-
-void kvmd_warn(KvmDirty *kvmd, const char *format, ...)
-{
-    g_autofree char *message = NULL;
-    va_list ap;
-
-    va_start(ap, format);
-    message = g_strdup_vprintf(format, ap);
-    va_end(ap);
-    kvmd->vmm.warn(kvmd->opaque, message);
-}
-
-/*
- * Enable @mechanism for the VM, but do not use it yet.  KVMD_DIRTY_BITS, once
- * enabled, leaves no other but KVMD_LOG; the others do not notice each other.
- * Returns: false with @error set if the host lacks or refuses it.
- */
-static bool enable(KvmDirty *kvmd, KvmDirtyMechanism mechanism,
-                   GError **error)
-{
-    const KvmDirtyOps *ops = mechanisms[mechanism].ops;
-
-    if (kvmd->dirty_bits && !ops->sees_dirty_bits) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
-                    "dirty-tracking=%s is not possible: this guest was started "
-                    "with KVM_CAP_DIRTY_BITS, which goes with dirty-bits and "
-                    "log only", kvmd_mechanism_name(mechanism));
-        return false;
-    }
-    return !ops->enable || ops->enable(kvmd, error);
-}
-
-static void use(KvmDirty *kvmd, KvmDirtyMechanism mechanism)
+static void engine_use(KvmDirty *kvmd, KvmDirtyMechanism mechanism)
 {
     kvmd->mechanism = mechanism;
-    kvmd->ops = mechanisms[mechanism].ops;
+    kvmd->ops = kvmd_mechanism_ops(mechanism);
     if (kvmd->ops->begin) {
         kvmd->ops->begin(kvmd);
     }
 }
 
-/* Enable the best that the host has, and note why each better one is not. */
-static KvmDirtyMechanism enable_best(KvmDirty *kvmd)
+static void engine_leave(KvmDirty *kvmd)
 {
-    for (size_t i = 0; ; i++) {
-        g_assert(i < G_N_ELEMENTS(best_first));
-        if (enable(kvmd, best_first[i], &kvmd->passed_over[best_first[i]])) {
-            return best_first[i];
-        }
+    if (kvmd->ops->end) {
+        kvmd->ops->end(kvmd);
     }
-}
-
-static void forget_reasons(KvmDirty *kvmd)
-{
-    g_clear_pointer(&kvmd->reason, g_free);
-    for (int i = 0; i < KVMD__MAX; i++) {
-        g_clear_error(&kvmd->passed_over[i]);
-    }
-}
-
-/*
- * A ring size without a mechanism's name.  Who gives one for every host, as
- * libvirt's domains do, has bitmaps where there are no rings.
- */
-static KvmDirtyMechanism ring_if_any(KvmDirty *kvmd)
-{
-    if (kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING)) {
-        return KVMD_RING;
-    }
-    kvmd_warn(kvmd, "dirty-ring-size=%u has no effect: this host's KVM has no "
-              "dirty rings (KVM_CAP_DIRTY_LOG_RING), and bitmaps are used",
-              kvmd->ring_size);
-    kvmd->ring_size = 0;
-    return KVMD_AUTO;
-}
-
-/*
- * Enable what @config asks for, and tell why: in terms of @option, or by
- * @by_name if it asks for a name.  Returns: the mechanism, or KVMD_AUTO with
- * @error set and the old reasons kept.
- */
-static KvmDirtyMechanism choose(KvmDirty *kvmd, const KvmDirtyConfig *config,
-                                const char *option, KvmDirtyChoice by_name,
-                                GError **error)
-{
-    KvmDirtyMechanism mechanism = config->mechanism;
-
-    if (mechanism == KVMD_AUTO && config->ring_size) {
-        mechanism = ring_if_any(kvmd);
-    }
-    if (mechanism != KVMD_AUTO && !enable(kvmd, mechanism, error)) {
-        return KVMD_AUTO;
-    }
-    forget_reasons(kvmd);
-    if (mechanism == KVMD_AUTO) {
-        mechanism = enable_best(kvmd);
-        kvmd->choice = KVMD_CHOICE_AUTO;
-        if (config->ring_size) {
-            g_set_error(&kvmd->passed_over[KVMD_RING], KVMD_ERROR,
-                        KVMD_ERROR_HOST, "this host's KVM has no dirty rings "
-                        "(KVM_CAP_DIRTY_LOG_RING)");
-        }
-        kvmd->reason = g_strdup_printf(
-            "chosen by %sauto: the best that this host has", option);
-    } else if (config->mechanism == KVMD_AUTO) {
-        kvmd->choice = KVMD_CHOICE_RING_SIZE;
-        kvmd->reason = g_strdup_printf("asked for with dirty-ring-size=%u",
-                                       config->ring_size);
-    } else {
-        kvmd->choice = by_name;
-        kvmd->reason = g_strdup_printf("asked for with %s%s", option,
-                                       kvmd_mechanism_name(mechanism));
-    }
-    return mechanism;
 }
 
 KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
@@ -250,13 +46,31 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     kvmd->spaces = g_ptr_array_new();
     kvmd->vcpus = g_ptr_array_new_with_free_func(g_free);
     kvmd->vm_stats = kvmd_vm_stats_open(kvmd);
-    mechanism = choose(kvmd, config, "dirty-tracking=", KVMD_CHOICE_NEW, error);
+    mechanism = kvmd_choose(kvmd, config, "dirty-tracking=", KVMD_CHOICE_NEW,
+                            error);
     if (mechanism == KVMD_AUTO) {
         kvmd_free(kvmd);
         return NULL;
     }
-    use(kvmd, mechanism);
+    engine_use(kvmd, mechanism);
+    kvmd->kick_first = kvmd->ops->kick_first;
     return kvmd;
+}
+
+/* Whether KVM lets a VM that runs change between the two. */
+static bool engine_may_switch(const KvmDirtyOps *from, const KvmDirtyOps *to,
+                              GError **error)
+{
+    const char *what = from->for_life ? from->for_life :
+        to ? to->for_life : NULL;
+
+    if (what) {
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
+                    "a running guest cannot be switched %s %s: KVM "
+                    "takes or leaves them when the guest is started",
+                    from->for_life ? "away from" : "to", what);
+    }
+    return !what;
 }
 
 /*
@@ -267,22 +81,15 @@ bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
 {
     const KvmDirtyConfig config = { .mechanism = mechanism };
 
-    if (kvmd->ring_size || mechanism == KVMD_RING) {
-        g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
-                    "a running guest cannot be switched %s dirty rings: KVM "
-                    "takes or leaves them when the guest is started",
-                    kvmd->ring_size ? "away from" : "to");
-        return false;
-    }
     g_mutex_lock(&kvmd->lock);
-    mechanism = choose(kvmd, &config, "set-dirty-tracking ", KVMD_CHOICE_SWITCH,
-                       error);
+    mechanism = engine_may_switch(kvmd->ops, kvmd_mechanism_ops(mechanism),
+                                  error) ?
+        kvmd_choose(kvmd, &config, "set-dirty-tracking ", KVMD_CHOICE_SWITCH,
+                    error) : KVMD_AUTO;
     if (mechanism != KVMD_AUTO && mechanism != kvmd->mechanism) {
         kvmd_slots_pause(kvmd);
-        if (kvmd->ops->end) {
-            kvmd->ops->end(kvmd);
-        }
-        use(kvmd, mechanism);
+        engine_leave(kvmd);
+        engine_use(kvmd, mechanism);
         kvmd_slots_resume(kvmd);
     }
     g_mutex_unlock(&kvmd->lock);
@@ -291,39 +98,19 @@ bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
 
 void kvmd_free(KvmDirty *kvmd)
 {
-    kvmd_slots_free(kvmd);
-    if (kvmd->ops && kvmd->ops->end) {
-        kvmd->ops->end(kvmd);
+    if (kvmd->ops) {
+        kvmd_slots_stop(kvmd);
+        engine_leave(kvmd);
     }
+    kvmd_slots_free(kvmd);
     g_ptr_array_unref(kvmd->vcpus);
     kvmd_vm_stats_close(kvmd->vm_stats);
-    forget_reasons(kvmd);
+    kvmd_choice_forget(kvmd);
     g_clear_pointer(&kvmd->split_ranges, g_array_unref);
     g_cond_clear(&kvmd->split_wake);
     g_cond_clear(&kvmd->reaper_wake);
     g_mutex_clear(&kvmd->lock);
     g_free(kvmd);
-}
-
-KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd)
-{
-    return kvmd->mechanism;
-}
-
-KvmDirtyChoice kvmd_choice(const KvmDirty *kvmd)
-{
-    return kvmd->choice;
-}
-
-const char *kvmd_reason(const KvmDirty *kvmd)
-{
-    return kvmd->reason;
-}
-
-const GError *kvmd_passed_over(const KvmDirty *kvmd,
-                               KvmDirtyMechanism mechanism)
-{
-    return kvmd->passed_over[mechanism];
 }
 
 uint32_t kvmd_ring_size(const KvmDirty *kvmd)
@@ -333,8 +120,7 @@ uint32_t kvmd_ring_size(const KvmDirty *kvmd)
 
 bool kvmd_clears(const KvmDirty *kvmd)
 {
-    return kvmd->ops == &kvmd_log_ops ? kvmd->manual_protect :
-        kvmd->ops->clear != NULL;
+    return kvmd_leaves_unarmed(kvmd);
 }
 
 bool kvmd_clear_publishes(const KvmDirty *kvmd)
@@ -343,18 +129,19 @@ bool kvmd_clear_publishes(const KvmDirty *kvmd)
 }
 
 /*
- * Rings are there for good, whereas kvmd_switch() may change the mechanism
- * until the lock is held.  A vCPU may need the lock before it can leave.
+ * A vCPU may need the lock before it can leave, so it is kicked without.  Until
+ * the lock is held kvmd_switch() may change the mechanism, but not to one that
+ * has kick_first, nor from one: those are for life.
  */
-static void lock_for_harvest(KvmDirty *kvmd)
+static void engine_lock_for_harvest(KvmDirty *kvmd)
 {
-    if (kvmd->ring_size) {
+    if (kvmd->kick_first) {
         kvmd->vmm.kick(kvmd->opaque);
     }
     g_mutex_lock(&kvmd->lock);
 }
 
-static int expect_success(KvmDirty *kvmd, KvmDirtySlot *slot)
+static int engine_expect_success(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     (void)kvmd;
     slot->failure_told = false;
@@ -365,20 +152,21 @@ int kvmd_sync(KvmDirty *kvmd)
 {
     int ret;
 
-    lock_for_harvest(kvmd);
-    kvmd_slots_foreach_logged(kvmd, expect_success);
-    ret = kvmd->ops->sync_all(kvmd);
+    engine_lock_for_harvest(kvmd);
+    kvmd_slots_foreach_logged(kvmd, engine_expect_success);
+    ret = kvmd->ops->sync_all ? kvmd->ops->sync_all(kvmd) :
+        kvmd_slots_foreach_logged(kvmd, kvmd->ops->sync_slot);
     g_mutex_unlock(&kvmd->lock);
     return ret;
 }
 
 void kvmd_sync_ahead(KvmDirty *kvmd)
 {
-    if (kvmd->ring_size) {
-        g_mutex_lock(&kvmd->lock);
-        kvmd_ring_reap(kvmd, NULL);
-        g_mutex_unlock(&kvmd->lock);
+    g_mutex_lock(&kvmd->lock);
+    if (kvmd->ops->sync_ahead) {
+        kvmd->ops->sync_ahead(kvmd);
     }
+    g_mutex_unlock(&kvmd->lock);
 }
 
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
@@ -386,7 +174,7 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
     KvmDirtySlot *slot;
     int ret = 0;
 
-    lock_for_harvest(kvmd);
+    engine_lock_for_harvest(kvmd);
     slot = kvmd_slot_get(kvmd, slot_id);
     if (!kvmd->ops->sync_slot) {
         ret = kvmd->ops->sync_all(kvmd);
@@ -397,8 +185,8 @@ int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
     return ret;
 }
 
-static bool in_slot(const KvmDirty *kvmd, const KvmDirtySlot *slot,
-                    uint64_t first, uint64_t pages)
+static bool engine_in_slot(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                           uint64_t first, uint64_t pages)
 {
     uint64_t all = kvmd_slot_pages(kvmd, slot);
 
@@ -413,21 +201,70 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
 
     g_mutex_lock(&kvmd->lock);
     slot = kvmd_slot_get(kvmd, slot_id);
-    if (slot && kvmd_slot_logged(slot) && kvmd_clears(kvmd) && pages) {
-        ret = in_slot(kvmd, slot, first, pages) ?
+    if (slot && kvmd_slot_logged(slot) && kvmd_leaves_unarmed(kvmd) && pages) {
+        ret = engine_in_slot(kvmd, slot, first, pages) ?
             kvmd->ops->clear(kvmd, slot, first, pages) : -EINVAL;
     }
     g_mutex_unlock(&kvmd->lock);
     return ret;
 }
 
+KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
+                            void *vcpu, GError **error)
+{
+    KvmDirtyVcpu *v;
+
+    g_mutex_lock(&kvmd->lock);
+    v = kvmd_vcpu_get(kvmd, id);
+    if (!v) {
+        v = kvmd_vcpu_new(kvmd, id);
+    }
+    if (!kvmd->ops->vcpu_add || kvmd->ops->vcpu_add(v, fd, error)) {
+        v->vcpu = vcpu;
+    } else {
+        v = NULL;
+    }
+    g_mutex_unlock(&kvmd->lock);
+    return v;
+}
+
+void kvmd_vcpu_remove(KvmDirtyVcpu *vcpu)
+{
+    KvmDirty *kvmd = vcpu->kvmd;
+
+    g_mutex_lock(&kvmd->lock);
+    if (kvmd->ops->vcpu_remove) {
+        kvmd->ops->vcpu_remove(vcpu);
+    }
+    vcpu->vcpu = NULL;
+    g_mutex_unlock(&kvmd->lock);
+}
+
+void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu)
+{
+    KvmDirty *kvmd = vcpu->kvmd;
+    int64_t start = kvmd_now();
+
+    g_mutex_lock(&kvmd->lock);
+    if (kvmd->ops->vcpu_full) {
+        kvmd->ops->vcpu_full(vcpu);
+        kvmd_reaper_hurry(kvmd);
+    }
+    kvmd->stats.ring_full_exits++;
+    kvmd->stats.ring_full_ns += kvmd_now() - start;
+    g_mutex_unlock(&kvmd->lock);
+}
+
 void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats)
 {
+    bool known;
+
     g_mutex_lock(&kvmd->lock);
     *stats = kvmd->stats;
     stats->reaper_interval_ns = kvmd->reaper_interval * 1000;
+    known = kvmd->vm_stats && kvmd_cap_enabled(kvmd, KVMD_CAP_PROTECT);
     g_mutex_unlock(&kvmd->lock);
-    stats->faults_known = kvmd->vm_stats && kvmd->can_protect &&
+    stats->faults_known = known &&
         kvmd_vm_stat(kvmd->vm_stats, "write_faults", &stats->faults) &&
         kvmd_vm_stat(kvmd->vm_stats, "write_fault_ns", &stats->fault_ns);
 }

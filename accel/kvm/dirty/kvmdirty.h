@@ -4,24 +4,36 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
+ * Concepts
+ *
  * Two words carry the whole library (docs/design.md defines them once):
  *
  *   harvest   take the pages that were written since the last harvest
  *   re-arm    write-protect harvested pages, so that the next write shows
  *
- * and one rule: no contents are read between a page's harvest and its re-arm.
- * So pages are published (handed to KvmDirtyVmm.publish) after they were
- * re-armed; or, where kvmd_clears() is true, before, and then they must be
- * re-armed with kvmd_slot_clear() before their contents are read.  Where
- * kvmd_clear_publishes() is true as well, that publishes more of them.
+ * The library keeps one rule: nobody reads the contents of a page between the
+ * page's harvest and its re-arm.  So it publishes pages, which is to hand them
+ * to KvmDirtyVmm.publish(), after it has re-armed them.  Where kvmd_clears() is
+ * true it publishes them before, and the caller re-arms them with
+ * kvmd_slot_clear() before it reads their contents.
  *
- * The library needs glib and <linux/kvm.h>, nothing else; a virtual machine
- * monitor lends it the few things in KvmDirtyVmm.
+ * A mechanism is a way to harvest and to re-arm.  kvmd_new() chooses one and
+ * enables it, kvmd_switch() can exchange it while the VM runs.  From then on
+ * the caller only has to
+ *
+ *   - set all memory slots with kvmd_slot_set();
+ *   - tell of vCPUs with kvmd_vcpu_add() and kvmd_vcpu_remove(), and answer
+ *     KVM_EXIT_DIRTY_RING_FULL with kvmd_vcpu_ring_full();
+ *   - lend a thread to kvmd_reaper_run();
+ *   - call kvmd_sync() whenever it wants to know what was written.
+ *
+ * The library needs glib and <linux/kvm.h>, nothing else.  A virtual machine
+ * monitor (VMM) lends it the few things in KvmDirtyVmm.
  *
  * Locking: every function may be called from any thread, and none of them
- * needs a lock of the caller's.  One internal mutex serialises them; it is
- * held while publish, collected, overflowed and warn are called, so these must
- * not call back into the library.  kick is called without it.
+ * needs a lock of the caller's.  One internal mutex serialises them.  The
+ * library holds it while it calls publish, collected, overflowed and warn, so
+ * these must not call back into the library.  It calls kick without the mutex.
  *
  * Units: pages are host pages; times are nanoseconds of CLOCK_MONOTONIC; a
  * slot id is KVM's, that is (address space << 16 | slot).
@@ -62,16 +74,31 @@ typedef enum KvmDirtyMechanism {
     KVMD__MAX
 } KvmDirtyMechanism;
 
-/* "auto", "log", "ring", "wrprot", "shared", "dirty-bits"; static storage. */
+/*
+ * kvmd_mechanism_name:
+ * @mechanism: any but KVMD__MAX
+ *
+ * Returns: "auto", "log", "ring", "wrprot", "shared" or "dirty-bits"; static
+ * storage.
+ */
 const char *kvmd_mechanism_name(KvmDirtyMechanism mechanism);
 
-/* The mechanism called @name; false if there is none. */
+/*
+ * kvmd_mechanism_parse:
+ * @name: one of these names
+ * @mechanism: is set to what it stands for
+ *
+ * Returns: false if no mechanism is called @name.
+ */
 bool kvmd_mechanism_parse(const char *name, KvmDirtyMechanism *mechanism);
 
 typedef struct KvmDirty KvmDirty;
 typedef struct KvmDirtyVcpu KvmDirtyVcpu;
 
-/* What the virtual machine monitor lends.  NULL where it says "optional". */
+/*
+ * What the virtual machine monitor lends.  NULL is allowed where it says
+ * "optional".  @opaque is what kvmd_new() was given.
+ */
 typedef struct KvmDirtyVmm {
     /* An ioctl on the VM's file descriptor; @arg as KVM defines it. */
     int (*vm_ioctl)(void *opaque, unsigned long request, void *arg);
@@ -86,7 +113,10 @@ typedef struct KvmDirtyVmm {
     void (*publish)(void *opaque, uint64_t tag, uint64_t first,
                     const uint64_t *words, size_t n);
 
-    /* Optional: @pages entries were taken from the ring of @vcpu. */
+    /*
+     * Optional: @pages entries were taken from the ring of the vCPU that was
+     * added with @vcpu.
+     */
     void (*collected)(void *opaque, void *vcpu, uint32_t pages);
 
     /*
@@ -131,16 +161,21 @@ typedef struct KvmDirtyConfig {
 
 /*
  * kvmd_config_check:
- * Whether @config is in itself sensible, before there is a host to ask.
- * Returns: false with @error set (KVMD_ERROR_CONFIG) if not.
+ * @config: checked for sense in itself, before there is a host to ask
+ *
+ * Returns: false with @error set (KVMD_ERROR_CONFIG) if it contradicts itself.
  */
 bool kvmd_config_check(const KvmDirtyConfig *config, GError **error);
 
 /*
  * kvmd_new:
+ * @vmm: what the caller lends; copied
+ * @opaque: passed to the functions of @vmm
+ * @config: what the caller asks for
+ *
  * Choose a mechanism and enable it for the VM behind vmm->vm_ioctl.  To be
  * called after KVM_CREATE_VM and before the first vCPU and the first slot.
- * @vmm is copied; @opaque is passed to its functions.
+ *
  * Returns: the engine, owned by the caller; NULL with @error set if @config
  * asks by name for what the host lacks, or its rings are not of that size.
  * KVMD_AUTO without a size never fails.
@@ -150,12 +185,12 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
 
 /*
  * kvmd_free:
- * Free @kvmd.  The reaper has been stopped and joined, and every vCPU
- * removed; slots may remain.
+ * @kvmd: the reaper has been stopped and joined, and every vCPU removed; slots
+ *        may remain
  */
 void kvmd_free(KvmDirty *kvmd);
 
-/* What a mechanism is in use for. */
+/* Why a mechanism is in use. */
 typedef enum KvmDirtyChoice {
     KVMD_CHOICE_AUTO,       /* KVMD_AUTO: it is the best that the host has */
     KVMD_CHOICE_RING_SIZE,  /* KVMD_AUTO with a ring size, which means rings */
@@ -164,9 +199,14 @@ typedef enum KvmDirtyChoice {
 } KvmDirtyChoice;
 
 /*
- * The mechanism in use (never KVMD_AUTO), why, and one sentence that says so.
- * These and the next five may change with kvmd_switch(), and what they point to
- * is then freed: not while another thread is in it.
+ * kvmd_mechanism, kvmd_choice, kvmd_reason:
+ *
+ * kvmd_switch() changes what these three and kvmd_passed_over(), kvmd_clears()
+ * and kvmd_clear_publishes() return, and frees what they point to: call none of
+ * them while another thread is in it.
+ *
+ * Returns: the mechanism in use, never KVMD_AUTO; why; and one sentence that
+ * says so.
  */
 KvmDirtyMechanism kvmd_mechanism(const KvmDirty *kvmd);
 KvmDirtyChoice kvmd_choice(const KvmDirty *kvmd);
@@ -174,17 +214,21 @@ const char *kvmd_reason(const KvmDirty *kvmd);
 
 /*
  * kvmd_passed_over:
- * Returns: why KVMD_AUTO did not take @mechanism, which it prefers to the one
- * in use, as an error of KVMD_ERROR; NULL if it did, or was not asked.
+ * @mechanism: one that KVMD_AUTO prefers to the one in use
+ *
+ * Returns: why KVMD_AUTO did not take @mechanism, as an error of KVMD_ERROR;
+ * NULL if it did, or was not asked.
  */
 const GError *kvmd_passed_over(const KvmDirty *kvmd,
                                KvmDirtyMechanism mechanism);
 
 /*
  * kvmd_switch:
- * Use @mechanism, or with KVMD_AUTO the best one, from now on.  Slots may be
- * logged: their pages are all published.  Not while somebody counts on pages
- * that kvmd_slot_clear() is yet to re-arm.
+ * @mechanism: in use from now on; with KVMD_AUTO, the best one is
+ *
+ * Slots may be logged: their pages are all published.  Not to be called while
+ * somebody counts on pages that kvmd_slot_clear() is yet to re-arm.
+ *
  * Returns: false with @error set, and all as it was, if the host lacks what
  * that takes, or if it could only have been enabled when the VM was made: that
  * is so for rings, for KVMD_DIRTY_BITS, and for KVMD_WRPROT and KVMD_SHARED if
@@ -193,31 +237,37 @@ const GError *kvmd_passed_over(const KvmDirty *kvmd,
  */
 bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error);
 
-/* Entries per ring; 0 without rings. */
+/* Returns: entries per ring; 0 without rings.  Never changes. */
 uint32_t kvmd_ring_size(const KvmDirty *kvmd);
 
-/* True if pages must be re-armed with kvmd_slot_clear() before a copy. */
+/* Returns: true if kvmd_slot_clear() must re-arm pages before they are read. */
 bool kvmd_clears(const KvmDirty *kvmd);
 
 /*
- * True if kvmd_slot_clear() also publishes what was written before it was
- * called.  Who takes that before reading need not read those pages twice.
+ * kvmd_clear_publishes:
+ *
+ * Returns: true if kvmd_slot_clear() also publishes what was written before it
+ * was called.  A caller that takes that before it reads need not read those
+ * pages twice.
  */
 bool kvmd_clear_publishes(const KvmDirty *kvmd);
 
 /*
  * kvmd_slot_set:
+ * @region: as for KVM_SET_USER_MEMORY_REGION
+ * @tag: the caller's name for the slot's first page, given to publish(); taken
+ *       when the slot comes, not when its flags change
+ *
  * KVM_SET_USER_MEMORY_REGION, and what has to go before and after it.  All
- * of a VM's slots are set through this function, since:
- *  - a slot that goes away (memory_size 0) has its pages harvested and
- *    published first; with rings the entries that name it are also taken
- *    after it went and before its id can be used again, so that no write is
- *    lost (but one that the CPU itself still buffers, with PML) and none is
- *    put down to its successor (I7);
- *  - re-arming everything after a ring overflow toggles
+ * of a VM's slots are set through this function, for two reasons:
+ *  - Before a slot goes away (memory_size 0) its pages are harvested and
+ *    published.  With rings the entries that name it are taken once more after
+ *    it went and before its id can be used again.  So no write is lost, but one
+ *    that the CPU itself still buffers (PML), and none is put down to its
+ *    successor (I7).
+ *  - To re-arm everything after a ring overflow, the library toggles
  *    KVM_MEM_LOG_DIRTY_PAGES, and must not race with the caller doing so.
- * @tag is the caller's name for the slot's first page, given to publish(); it
- * is taken when the slot comes, not when its flags change.
+ *
  * Returns: what the ioctl returned.
  */
 int kvmd_slot_set(KvmDirty *kvmd,
@@ -226,8 +276,10 @@ int kvmd_slot_set(KvmDirty *kvmd,
 
 /*
  * kvmd_sync:
+ *
  * Harvest all logged slots and publish their pages.  Every write that a vCPU
  * completed before the call is published when it returns.
+ *
  * Returns: 0, or -errno of the ioctl that failed; then more is published
  * rather than less.
  */
@@ -235,26 +287,36 @@ int kvmd_sync(KvmDirty *kvmd);
 
 /*
  * kvmd_sync_ahead:
- * Leave less to the kvmd_sync() that is about to follow, which may need a lock
- * of the caller's that this does not: reap the rings as they are, with no vCPU
- * asked to leave.  Does nothing where there are no rings.
+ *
+ * Leave less to the kvmd_sync() that is about to follow, for which the caller
+ * may need a lock that it does not need for this: reap the rings as they are,
+ * with no vCPU asked to leave.  Does nothing where there are no rings.
  */
 void kvmd_sync_ahead(KvmDirty *kvmd);
 
 /*
  * kvmd_slot_sync:
- * The same for one slot.  With rings this is kvmd_sync(), as a ring holds the
+ * @slot_id: the slot; nothing is done if it is not logged
+ *
+ * kvmd_sync() for one slot.  With rings it is kvmd_sync(), as a ring holds the
  * pages of every slot.
+ *
+ * Returns: as kvmd_sync().
  */
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id);
 
 /*
  * kvmd_slot_clear:
- * Re-arm those pages of [@first, @first + @pages) that a sync has published
- * and that were not re-armed since; KVMD_WRPROT and KVMD_SHARED do so by whole
- * regions of 2 MiB.  Where kvmd_clears() is false the pages are re-armed
- * already, and nothing is done.  Where kvmd_clear_publishes() is true, pages of
- * the range that were written meanwhile are published, and maybe others.
+ * @slot_id: the slot; nothing is done if it is not logged
+ * @first: its first page that the caller is about to read
+ * @pages: how many it will read
+ *
+ * Re-arm those pages of the range that a sync has published and that were not
+ * re-armed since; KVMD_WRPROT and KVMD_SHARED do so by whole regions of 2 MiB.
+ * Where kvmd_clears() is false the pages are re-armed already, and nothing is
+ * done.  Where kvmd_clear_publishes() is true, pages of the range that were
+ * written meanwhile are published, and maybe others.
+ *
  * Returns: 0; -EINVAL if the range ends beyond the slot; or -errno of the
  * ioctl that failed.  After an error the pages are still to be re-armed, and
  * the next sync publishes them again; but with KVMD_DIRTY_BITS they are armed,
@@ -265,11 +327,14 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
 
 /*
  * kvmd_vcpu_add:
- * Track the vCPU behind @fd (borrowed, open until kvmd_vcpu_remove()), which
- * was created with the id @id.  A vCPU that was removed may come back with
- * the same id and the same KVM vCPU, as VMMs do that park unplugged vCPUs; its
- * ring stays mapped until kvmd_free().
- * @vcpu is given to collected().
+ * @id: with which KVM created the vCPU
+ * @fd: of the vCPU; borrowed, and open until kvmd_vcpu_remove()
+ * @vcpu: given to collected()
+ *
+ * Track a vCPU.  One that was removed may come back with the same id and the
+ * same KVM vCPU, as VMMs do that park unplugged vCPUs; its ring stays mapped
+ * until kvmd_free().
+ *
  * Returns: a handle owned by @kvmd; NULL with @error set.
  */
 KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
@@ -277,20 +342,23 @@ KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
 
 /*
  * kvmd_vcpu_remove:
- * Publish what is left in the ring of @vcpu, which is outside KVM_RUN for
- * good, and forget the VMM's handle of it.
+ * @vcpu: outside KVM_RUN for good
+ *
+ * Publish what is left in its ring, and forget the VMM's handle of it.
  */
 void kvmd_vcpu_remove(KvmDirtyVcpu *vcpu);
 
 /*
  * kvmd_vcpu_ring_full:
- * Answer KVM_EXIT_DIRTY_RING_FULL, on the thread of @vcpu: reap its own ring
- * and no other, after which it may enter KVM_RUN again.
+ * @vcpu: left KVM_RUN with KVM_EXIT_DIRTY_RING_FULL; this is its thread
+ *
+ * Reap its own ring and no other, after which it may enter KVM_RUN again.
  */
 void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu);
 
 /*
  * kvmd_reaper_run:
+ *
  * Reap the rings before they are full, until kvmd_reaper_stop().  The caller
  * lends the thread.  Returns at once where there are no rings.
  */
@@ -314,9 +382,13 @@ typedef enum KvmDirtySplit {
 
 /*
  * kvmd_split_set:
- * Have KVM leave huge pages alone when logging begins, and @split say what
- * kvmd_split_run() does with them, @size bytes at a time; not while it runs.
- * Unless this is called, KVM does as its own parameters say.
+ * @split: what kvmd_split_run() does with huge pages
+ * @size: how many bytes it splits at a time
+ *
+ * Have KVM leave huge pages alone when logging begins.  Not to be called while
+ * kvmd_split_run() runs.  Unless it is called, KVM does as its own parameters
+ * say.
+ *
  * Returns: false with @error set, and all as it was, if @size is not allowed,
  * or if KVM cannot do what @split asks for; KVMD_SPLIT_AUTO is then
  * KVMD_SPLIT_OFF and no error.
@@ -324,12 +396,14 @@ typedef enum KvmDirtySplit {
 bool kvmd_split_set(KvmDirty *kvmd, KvmDirtySplit split, uint64_t size,
                     GError **error);
 
-/* What was set, but KVMD_SPLIT_OFF where KVM cannot split ahead. */
+/* Returns: what was set, but KVMD_SPLIT_OFF where KVM cannot split ahead. */
 KvmDirtySplit kvmd_split(const KvmDirty *kvmd);
 
 /*
  * kvmd_split_begin:
+ *
  * Make ready to split the huge pages of what is being logged.
+ *
  * Returns: true if kvmd_split_run() is to be called, once, by a thread that
  * the caller lends; it returns when all is split, or soon after
  * kvmd_split_stop(), which may come at any time.
@@ -364,14 +438,19 @@ typedef struct KvmDirtyStats {
     bool split_active;          /* at present */
 } KvmDirtyStats;
 
+/*
+ * kvmd_stats:
+ * @stats: filled in
+ */
 void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats);
 
 /*
  * kvmd_guesses:
- * Returns: how often pages were published that nothing tells were written: all
- * of those logged, of a slot or of a range, after an overflow, or because a
- * harvest or a re-arm failed.  A publication that has begun is waited for, and
- * counts.  KVM is not asked.
+ *
+ * Returns: how often pages were published without evidence that they were
+ * written: all that are logged, or a slot, or a range, after an overflow or
+ * because a harvest or a re-arm failed.  A publication that has begun is waited
+ * for, and counts.  KVM is not asked.
  */
 uint64_t kvmd_guesses(KvmDirty *kvmd);
 

@@ -9,56 +9,73 @@
  * kvmd_slot_clear() first (I3).  Without it KVM_GET_DIRTY_LOG re-arms too.
  */
 
-#include "engine.h"
+#include "mechanism.h"
+
+typedef struct LogVm {
+    bool manual_protect;        /* re-armed by KVM_CLEAR_DIRTY_LOG */
+} LogVm;
+
+typedef struct LogSlot {
+    /*
+     * Pages that were harvested and not yet re-armed.  As long as no bit is
+     * set here that was not published, KVM_CLEAR_DIRTY_LOG cannot lose a page.
+     */
+    uint64_t *harvested;
+} LogSlot;
 
 static void log_begin(KvmDirty *kvmd)
 {
     int caps = kvmd_check_extension(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2);
+    LogVm *vm = g_new0(LogVm, 1);
 
+    kvmd->state = vm;
     caps &= KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE | KVM_DIRTY_LOG_INITIALLY_SET;
     if (caps & KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE) {
-        kvmd->manual_protect =
+        vm->manual_protect =
             kvmd_enable_cap(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
                             caps) == 0;
     }
 }
 
+static bool log_leaves_unarmed(const KvmDirty *kvmd)
+{
+    const LogVm *vm = kvmd->state;
+
+    return vm->manual_protect;
+}
+
 static void log_end(KvmDirty *kvmd)
 {
-    if (kvmd->manual_protect) {
+    if (log_leaves_unarmed(kvmd)) {
         kvmd_enable_cap(kvmd, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, 0);
-        kvmd->manual_protect = false;
     }
+    g_clear_pointer(&kvmd->state, g_free);
 }
 
 static void log_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    slot->harvested = g_new0(uint64_t, kvmd_words(kvmd_slot_pages(kvmd, slot)));
+    LogSlot *log = g_new(LogSlot, 1);
+
+    log->harvested = g_new0(uint64_t, kvmd_words(kvmd_slot_pages(kvmd, slot)));
+    slot->state = log;
 }
 
 static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    (void)kvmd;
-    g_clear_pointer(&slot->harvested, g_free);
-}
+    LogSlot *log = slot->state;
 
-void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int ret)
-{
-    if (!slot->failure_told) {
-        kvmd_warn(kvmd, "harvesting the dirty pages of slot 0x%x failed (%s): "
-                  "all its pages are taken as dirty", slot->region.slot,
-                  g_strerror(-ret));
-    }
-    slot->failure_told = true;
-    kvmd_publish_whole(kvmd, slot);
+    (void)kvmd;
+    g_free(log->harvested);
+    g_clear_pointer(&slot->state, g_free);
 }
 
 static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     size_t n = kvmd_words(kvmd_slot_pages(kvmd, slot));
+    uint64_t *harvested = ((LogSlot *)slot->state)->harvested;
     struct kvm_dirty_log log = {
         .slot = slot->region.slot,
-        .dirty_bitmap = slot->harvested,
+        .dirty_bitmap = harvested,
     };
     int64_t start = kvmd_now(), fetched;
     uint64_t pages;
@@ -71,9 +88,9 @@ static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
         kvmd_harvest_failed(kvmd, slot, ret);
         return ret;
     }
-    pages = kvmd_count_pages(slot->harvested, n);
+    pages = kvmd_count_pages(harvested, n);
     if (pages) {
-        kvmd_publish(kvmd, slot, 0, slot->harvested, n);
+        kvmd_publish(kvmd, slot, 0, harvested, n);
         kvmd->stats.harvests++;
         kvmd->stats.pages += pages;
     }
@@ -81,13 +98,8 @@ static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
     return 0;
 }
 
-static int log_sync_all(KvmDirty *kvmd)
-{
-    return kvmd_slots_foreach_logged(kvmd, log_sync_slot);
-}
-
 /* The bits [first, first + pages) of @word, which begins with page @base. */
-static uint64_t word_mask(uint64_t base, uint64_t first, uint64_t pages)
+static uint64_t log_word_mask(uint64_t base, uint64_t first, uint64_t pages)
 {
     uint64_t mask = ~UINT64_C(0);
 
@@ -110,6 +122,7 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
 {
     uint64_t w0 = first / KVMD_WORD_PAGES;
     size_t n = kvmd_words(first + pages) - w0;
+    uint64_t *harvested = ((LogSlot *)slot->state)->harvested;
     g_autofree uint64_t *clear = NULL;
     struct kvm_clear_dirty_log log;
     uint64_t any = 0;
@@ -118,8 +131,8 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
 
     clear = g_new(uint64_t, n);
     for (size_t i = 0; i < n; i++) {
-        clear[i] = slot->harvested[w0 + i] &
-            word_mask((w0 + i) * KVMD_WORD_PAGES, first, pages);
+        clear[i] = harvested[w0 + i] &
+            log_word_mask((w0 + i) * KVMD_WORD_PAGES, first, pages);
         any |= clear[i];
     }
     if (!any) {
@@ -139,18 +152,19 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
         return ret;
     }
     for (size_t i = 0; i < n; i++) {
-        slot->harvested[w0 + i] &= ~clear[i];
+        harvested[w0 + i] &= ~clear[i];
     }
     return 0;
 }
 
 const KvmDirtyOps kvmd_log_ops = {
+    .name = "log",
     .begin = log_begin,
     .end = log_end,
     .slot_start = log_slot_start,
     .slot_stop = log_slot_stop,
     .sync_slot = log_sync_slot,
-    .sync_all = log_sync_all,
     .clear = log_clear,
+    .leaves_unarmed = log_leaves_unarmed,
     .sees_dirty_bits = true,
 };

@@ -10,11 +10,11 @@
  * whole slot; and then, in this order (I3), all of them are published.
  */
 
-#include "engine.h"
+#include "mechanism.h"
 
-#define CHUNK_WORDS 512
+#include <linux/kvm_dirty_tracking.h>
 
-static int log_flag_toggle(KvmDirty *kvmd, KvmDirtySlot *slot)
+static int overflow_toggle_log(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     int ret;
 
@@ -25,44 +25,14 @@ static int log_flag_toggle(KvmDirty *kvmd, KvmDirtySlot *slot)
     return ret < 0 ? ret : kvmd_slot_log_flag(kvmd, slot, true);
 }
 
-static int rearm_everything(KvmDirty *kvmd)
+static int overflow_rearm(KvmDirty *kvmd)
 {
-    return kvmd->can_protect ? kvmd_protect_all(kvmd) :
-        kvmd_slots_foreach_logged(kvmd, log_flag_toggle);
+    return kvmd_cap_enabled(kvmd, KVMD_CAP_PROTECT) ?
+        kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_ALL_MEM, NULL) :
+        kvmd_slots_foreach_logged(kvmd, overflow_toggle_log);
 }
 
-/* publish() takes whole words: a few pages before @first may come with them. */
-void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
-                        uint64_t first, uint64_t pages)
-{
-    uint64_t end = first + pages;
-    uint64_t ones[CHUNK_WORDS];
-
-    for (size_t i = 0; i < CHUNK_WORDS; i++) {
-        ones[i] = ~UINT64_C(0);
-    }
-    kvmd->guesses++;
-    first -= first % KVMD_WORD_PAGES;
-    while (first < end) {
-        uint64_t n = MIN(end - first, CHUNK_WORDS * KVMD_WORD_PAGES);
-        uint64_t tail = n % KVMD_WORD_PAGES;
-
-        if (tail) {
-            ones[n / KVMD_WORD_PAGES] =
-                GUINT64_TO_LE((UINT64_C(1) << tail) - 1);
-        }
-        kvmd_publish(kvmd, slot, first, ones, kvmd_words(n));
-        first += n;
-    }
-}
-
-int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot)
-{
-    kvmd_publish_range(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
-    return 0;
-}
-
-void kvmd_overflow(KvmDirty *kvmd)
+void kvmd_overflow(KvmDirty *kvmd, bool *unarmed)
 {
     int64_t start = kvmd_now(), armed;
     int ret;
@@ -72,15 +42,15 @@ void kvmd_overflow(KvmDirty *kvmd)
                   "that all memory is taken as dirty: a larger "
                   "dirty-ring-size makes overflows rarer");
     }
-    ret = rearm_everything(kvmd);
+    ret = overflow_rearm(kvmd);
     armed = kvmd_now();
     kvmd->stats.rearm_ns += armed - start;
-    if (ret < 0 && !kvmd->rearm_failed) {
+    if (ret < 0 && !*unarmed) {
         kvmd_warn(kvmd, "write-protecting all memory after a dirty ring "
                   "overflowed failed (%s): all pages stay dirty",
                   g_strerror(-ret));
     }
-    kvmd->rearm_failed = ret < 0;
+    *unarmed = ret < 0;
     kvmd_slots_foreach_logged(kvmd, kvmd_publish_whole);
     kvmd->stats.publish_ns += kvmd_now() - armed;
     kvmd->stats.overflows++;

@@ -31,8 +31,8 @@
 #define INTERVAL_GROWTH 2
 
 /* Until the next look, with rings filled by @most, that grew so in @elapsed. */
-static double look_after(int64_t interval, int64_t elapsed, double grown,
-                         double most)
+static double reaper_look_after(int64_t interval, int64_t elapsed,
+                                double grown, double most)
 {
     double next = interval * INTERVAL_GROWTH;
 
@@ -42,44 +42,44 @@ static double look_after(int64_t interval, int64_t elapsed, double grown,
     return next;
 }
 
-static void set_interval(KvmDirty *kvmd, int64_t now, double interval)
+static void reaper_set_interval(KvmDirty *kvmd, int64_t now, double interval)
 {
     kvmd->reaper_interval = CLAMP(interval, INTERVAL_MIN, INTERVAL_MAX);
     kvmd->reaper_last = now;
 }
 
 /* Nothing before @now tells how fast the rings fill. */
-static void start_anew(KvmDirty *kvmd, int64_t now, double interval)
+static void reaper_start_anew(KvmDirty *kvmd, int64_t now, double interval)
 {
-    kvmd_ring_look(kvmd);
-    set_interval(kvmd, now, interval);
+    kvmd->ops->look(kvmd);
+    reaper_set_interval(kvmd, now, interval);
 }
 
-static void look(KvmDirty *kvmd)
+static void reaper_look(KvmDirty *kvmd)
 {
     int64_t now = g_get_monotonic_time();
     int64_t interval = kvmd->reaper_interval;
     int64_t elapsed = now - kvmd->reaper_last;
-    KvmDirtyFill fill = kvmd_ring_look(kvmd);
-    double next = look_after(interval, elapsed, fill.grown, fill.most);
+    KvmDirtyFill fill = kvmd->ops->look(kvmd);
+    double next = reaper_look_after(interval, elapsed, fill.grown, fill.most);
     /* If a ring is too fast for another look, now is the time. */
     double least = next < INTERVAL_MIN ? 0 : REAP_FILL;
 
     if (fill.most >= least) {
-        kvmd_ring_reap_filled(kvmd, least);
-        next = look_after(interval, elapsed, fill.grown, least);
+        kvmd->ops->reap(kvmd, least);
+        next = reaper_look_after(interval, elapsed, fill.grown, least);
         kvmd->stats.reaps++;
     }
-    set_interval(kvmd, now, next);
+    reaper_set_interval(kvmd, now, next);
 }
 
-static bool held(KvmDirty *kvmd)
+static bool reaper_held(KvmDirty *kvmd)
 {
     return kvmd->vmm.reaper_held && kvmd->vmm.reaper_held(kvmd->opaque);
 }
 
 /* Sleep until the next look is due; it may come to be due earlier meanwhile. */
-static void sleep_until_due(KvmDirty *kvmd)
+static void reaper_sleep_until_due(KvmDirty *kvmd)
 {
     while (!kvmd->reaper_stop) {
         int64_t due = kvmd->reaper_last + kvmd->reaper_interval;
@@ -97,15 +97,15 @@ static void sleep_until_due(KvmDirty *kvmd)
 void kvmd_reaper_run(KvmDirty *kvmd)
 {
     g_mutex_lock(&kvmd->lock);
-    while (kvmd->ring_size && !kvmd->reaper_stop) {
-        sleep_until_due(kvmd);
+    while (kvmd->ops->look && !kvmd->reaper_stop) {
+        reaper_sleep_until_due(kvmd);
         if (kvmd->reaper_stop) {
             break;
         }
-        if (held(kvmd)) {
-            start_anew(kvmd, g_get_monotonic_time(), INTERVAL_MAX);
+        if (reaper_held(kvmd)) {
+            reaper_start_anew(kvmd, g_get_monotonic_time(), INTERVAL_MAX);
         } else {
-            look(kvmd);
+            reaper_look(kvmd);
         }
     }
     g_mutex_unlock(&kvmd->lock);
@@ -121,10 +121,10 @@ void kvmd_reaper_stop(KvmDirty *kvmd)
 
 void kvmd_reaper_kick(KvmDirty *kvmd)
 {
-    if (!kvmd->ring_size) {
+    if (!kvmd->ops->look) {
         return;
     }
-    start_anew(kvmd, g_get_monotonic_time(), INTERVAL_MIN);
+    reaper_start_anew(kvmd, g_get_monotonic_time(), INTERVAL_MIN);
     g_cond_signal(&kvmd->reaper_wake);
 }
 
@@ -137,8 +137,9 @@ void kvmd_reaper_hurry(KvmDirty *kvmd)
     int64_t now = g_get_monotonic_time();
     double wanted = (now - kvmd->reaper_last) * LOOK_FILL;
 
-    if (MAX(wanted, INTERVAL_MIN) < kvmd->reaper_interval && !held(kvmd)) {
-        start_anew(kvmd, now, wanted);
+    if (MAX(wanted, INTERVAL_MIN) < kvmd->reaper_interval &&
+        !reaper_held(kvmd)) {
+        reaper_start_anew(kvmd, now, wanted);
         g_cond_signal(&kvmd->reaper_wake);
     }
 }

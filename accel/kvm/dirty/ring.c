@@ -19,7 +19,7 @@
  * and let R be reset as the first one left it: then dirty >= R + size, so the
  * vCPU had by then filled the entry R + size - 1, and only the collector,
  * after the second batch, takes DIRTY from it.  So after each reset one look
- * at that entry (lapped()) sees every overflow there is, whatever the race it
+ * at that entry (ring_lapped()) sees every overflow there is, whatever the race it
  * made: a page overwritten before it was collected, an entry overwritten
  * before it was reset (the reset comes back short), one overwritten while it
  * is being reset (it is left free, with entries filled behind it: a gap), or
@@ -39,11 +39,11 @@
  *
  * If dirty - reset is still beyond the soft limit then, the vCPU leaves KVM
  * with a full ring in which nothing is to be found, and would do so for ever:
- * unstick() lets reset catch up.  reset never passes dirty: dirty - reset
+ * ring_unstick() lets reset catch up.  reset never passes dirty: dirty - reset
  * would be about 2^32, which is stuck for good.
  */
 
-#include "engine.h"
+#include "mechanism.h"
 #include "ordering.h"
 
 #include <errno.h>
@@ -82,11 +82,11 @@ typedef struct RingPage {
     uint64_t offset;
 } RingPage;
 
-struct KvmDirtyVcpu {
+/* A vCPU's ring. */
+typedef struct Ring {
     KvmDirty *kvmd;
-    unsigned long id;
-    void *vcpu;                 /* the VMM's; NULL while it is removed */
-    struct kvm_dirty_gfn *gfns; /* NULL without rings */
+    KvmDirtyVcpu *vcpu;
+    struct kvm_dirty_gfn *gfns;
     uint32_t fetch;
     uint32_t reset;
     uint32_t batch_reset;       /* reset when the batch began */
@@ -99,37 +99,44 @@ struct KvmDirtyVcpu {
     uint32_t seen;              /* and dirty */
     uint32_t n;
     RingPage batch[BATCH_MAX];
-};
+} Ring;
 
-static struct kvm_dirty_gfn *entry(const KvmDirtyVcpu *v, uint32_t index)
+typedef struct RingVm {
+    GPtrArray *rings;           /* Ring *, of removed vCPUs too */
+    Ring *owing;                /* whose last reset failed, or NULL */
+    bool reset_failed;          /* and the operator knows */
+    bool unarmed;               /* all pages stay dirty until it is re-armed */
+} RingVm;
+
+static struct kvm_dirty_gfn *ring_entry(const Ring *r, uint32_t index)
 {
-    return &v->gfns[index & (v->kvmd->ring_size - 1)];
+    return &r->gfns[index & (r->kvmd->ring_size - 1)];
 }
 
-static bool is_dirty(const KvmDirtyVcpu *v, uint32_t index)
+static bool ring_is_dirty(const Ring *r, uint32_t index)
 {
-    return gfn_flags(entry(v, index)) & KVM_DIRTY_GFN_F_DIRTY;
+    return gfn_flags(ring_entry(r, index)) & KVM_DIRTY_GFN_F_DIRTY;
 }
 
-static bool lapped(const KvmDirtyVcpu *v)
+static bool ring_lapped(const Ring *r)
 {
-    uint32_t size = v->kvmd->ring_size;
+    uint32_t size = r->kvmd->ring_size;
 
-    return v->fetch - v->batch_reset == size ||
-           is_dirty(v, v->batch_reset + size - 1);
+    return r->fetch - r->batch_reset == size ||
+           ring_is_dirty(r, r->batch_reset + size - 1);
 }
 
-static void suspect(KvmDirtyVcpu *v)
+static void ring_suspect(Ring *r)
 {
-    v->suspect = true;
-    v->drained = false;
+    r->suspect = true;
+    r->drained = false;
 }
 
-static void take(KvmDirtyVcpu *v)
+static void ring_take(Ring *r)
 {
-    struct kvm_dirty_gfn *gfn = entry(v, v->fetch++);
+    struct kvm_dirty_gfn *gfn = ring_entry(r, r->fetch++);
 
-    v->batch[v->n++] = (RingPage) { gfn_slot(gfn), gfn_offset(gfn) };
+    r->batch[r->n++] = (RingPage) { gfn_slot(gfn), gfn_offset(gfn) };
     gfn_give_back(gfn);
 }
 
@@ -138,10 +145,10 @@ static void take(KvmDirtyVcpu *v)
  * must not be re-armed: KVM does that to neighbouring entries together, and
  * not at all if one of them is past the end of its slot.
  */
-static void pass_over(KvmDirtyVcpu *v, uint32_t n)
+static void ring_pass_over(Ring *r, uint32_t n)
 {
     while (n--) {
-        struct kvm_dirty_gfn *gfn = entry(v, v->fetch++);
+        struct kvm_dirty_gfn *gfn = ring_entry(r, r->fetch++);
 
         gfn_name_no_page(gfn);
         gfn_give_back(gfn);
@@ -149,11 +156,11 @@ static void pass_over(KvmDirtyVcpu *v, uint32_t n)
 }
 
 /* Entries from @from on that are not dirty, up to @end. */
-static uint32_t clean_run(const KvmDirtyVcpu *v, uint32_t from, uint32_t end)
+static uint32_t ring_clean_run(const Ring *r, uint32_t from, uint32_t end)
 {
     uint32_t n = 0;
 
-    while (from + n != end && !is_dirty(v, from + n)) {
+    while (from + n != end && !ring_is_dirty(r, from + n)) {
         n++;
     }
     return n;
@@ -165,58 +172,58 @@ static uint32_t clean_run(const KvmDirtyVcpu *v, uint32_t from, uint32_t end)
  * when fetch came there, but it does so before it fills the one beyond:
  * having seen that, a second look sees which are free indeed.
  */
-static bool close_gap(KvmDirtyVcpu *v)
+static bool ring_close_gap(Ring *r)
 {
-    uint32_t end = v->reset + v->kvmd->ring_size;
-    uint32_t n = clean_run(v, v->fetch, end);
+    uint32_t end = r->reset + r->kvmd->ring_size;
+    uint32_t n = ring_clean_run(r, r->fetch, end);
 
-    if (v->fetch + n == end) {
+    if (r->fetch + n == end) {
         return false;
     }
-    pass_over(v, clean_run(v, v->fetch, v->fetch + n));
+    ring_pass_over(r, ring_clean_run(r, r->fetch, r->fetch + n));
     return true;
 }
 
 /* The whole of a suspect ring was searched; @found says if in vain. */
-static void settle(KvmDirtyVcpu *v, bool found)
+static void ring_settle(Ring *r, bool found)
 {
     if (!found) {
-        v->drained = v->fetch == v->reset;
-    } else if (v->drained && !lapped(v)) {
-        v->suspect = false;
+        r->drained = r->fetch == r->reset;
+    } else if (r->drained && !ring_lapped(r)) {
+        r->suspect = false;
     }
 }
 
 /* Returns: true if, by what it found in a suspect ring, that overflowed. */
-static bool collect(KvmDirtyVcpu *v)
+static bool ring_collect(Ring *r)
 {
-    uint32_t size = v->kvmd->ring_size;
-    uint32_t most = MIN(MIN(size / BATCH_FRACTION, BATCH_MAX), v->left);
-    bool known = !v->suspect || v->drained;
+    uint32_t size = r->kvmd->ring_size;
+    uint32_t most = MIN(MIN(size / BATCH_FRACTION, BATCH_MAX), r->left);
+    bool known = !r->suspect || r->drained;
     bool found = false;
 
-    v->n = 0;
-    v->batch_reset = v->reset;
-    while (v->fetch - v->reset < size) {
-        uint32_t flags = gfn_flags(entry(v, v->fetch));
+    r->n = 0;
+    r->batch_reset = r->reset;
+    while (r->fetch - r->reset < size) {
+        uint32_t flags = gfn_flags(ring_entry(r, r->fetch));
 
         if (flags & KVM_DIRTY_GFN_F_RESET) {
-            v->fetch++;         /* collected before a reset that fell short */
-        } else if (v->n == most) {
+            r->fetch++;         /* collected before a reset that fell short */
+        } else if (r->n == most) {
             break;
         } else if (flags & KVM_DIRTY_GFN_F_DIRTY) {
-            take(v);
+            ring_take(r);
             found = true;
-        } else if (v->suspect && close_gap(v)) {
+        } else if (r->suspect && ring_close_gap(r)) {
             found = true;
         } else {
-            if (v->suspect) {
-                settle(v, found);
+            if (r->suspect) {
+                ring_settle(r, found);
             }
             break;
         }
     }
-    v->left -= v->n;
+    r->left -= r->n;
     return found && !known;
 }
 
@@ -224,7 +231,7 @@ static bool collect(KvmDirtyVcpu *v)
  * Linux 6.16 and later stop a reset when a signal is pending, and then do not
  * re-arm the last entries that they counted, so none may be.
  */
-static int reset_ioctl(KvmDirty *kvmd)
+static int ring_reset_ioctl(KvmDirty *kvmd)
 {
     sigset_t all, old;
     int ret;
@@ -236,10 +243,12 @@ static int reset_ioctl(KvmDirty *kvmd)
     return ret;
 }
 
-static void warn_of_reset(KvmDirty *kvmd, int error)
+static void ring_warn_of_reset(KvmDirty *kvmd, int error)
 {
-    if (!kvmd->reset_failed) {
-        kvmd->reset_failed = true;
+    RingVm *vm = kvmd->state;
+
+    if (!vm->reset_failed) {
+        vm->reset_failed = true;
         kvmd_warn(kvmd, "KVM_RESET_DIRTY_RINGS failed (%s): all pages are "
                   "taken as dirty", g_strerror(error));
     }
@@ -249,26 +258,26 @@ static void warn_of_reset(KvmDirty *kvmd, int error)
  * KVM stops before fetch at an entry that was filled again before its time.
  * Returns: false if less was re-armed than was collected.
  */
-static bool reset_collected(KvmDirtyVcpu *v)
+static bool ring_reset_collected(Ring *r)
 {
     bool whole = true;
     int tries = 0;
 
-    while (v->fetch != v->reset && tries < RESET_TRIES) {
-        int ret = reset_ioctl(v->kvmd);
+    while (r->fetch != r->reset && tries < RESET_TRIES) {
+        int ret = ring_reset_ioctl(r->kvmd);
 
         if (ret < 0) {
-            warn_of_reset(v->kvmd, -ret);
+            ring_warn_of_reset(r->kvmd, -ret);
             return false;
         }
-        if ((uint32_t)ret > v->fetch - v->reset) {
-            v->fetch = v->reset + ret;
+        if ((uint32_t)ret > r->fetch - r->reset) {
+            r->fetch = r->reset + ret;
         }
-        v->reset += ret;
-        v->full_in_vain = v->full_in_vain && !ret;
-        whole = whole && v->fetch == v->reset;
-        if (!ret && is_dirty(v, v->reset)) {
-            v->fetch = v->reset;
+        r->reset += ret;
+        r->full_in_vain = r->full_in_vain && !ret;
+        whole = whole && r->fetch == r->reset;
+        if (!ret && ring_is_dirty(r, r->reset)) {
+            r->fetch = r->reset;
         } else if (!ret) {
             tries++;
         }
@@ -277,26 +286,27 @@ static bool reset_collected(KvmDirtyVcpu *v)
 }
 
 /*
- * Have KVM reset what was collected of @v, while no other ring has anything
+ * Have KVM reset what was collected of @r, while no other ring has anything
  * for it to reset, so that the count is about this one.  What it leaves is
  * owed.
- * Returns: as reset_collected().
+ * Returns: as ring_reset_collected().
  */
-static bool reset_ring(KvmDirtyVcpu *v)
+static bool ring_reset(Ring *r)
 {
-    bool whole = reset_collected(v);
+    RingVm *vm = r->kvmd->state;
+    bool whole = ring_reset_collected(r);
 
-    v->kvmd->owing = v->fetch == v->reset ? NULL : v;
+    vm->owing = r->fetch == r->reset ? NULL : r;
     return whole;
 }
 
-static void publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
+static void ring_publish(KvmDirty *kvmd, const Ring *r)
 {
     KvmDirtySlot *slot = NULL;
     uint64_t first = 0, word = 0;
 
-    for (uint32_t i = 0; i < v->n; i++) {
-        const RingPage *page = &v->batch[i];
+    for (uint32_t i = 0; i < r->n; i++) {
+        const RingPage *page = &r->batch[i];
         KvmDirtySlot *of = kvmd_slot_get(kvmd, page->slot_id);
         uint64_t bit = page->offset % KVMD_WORD_PAGES;
 
@@ -314,24 +324,24 @@ static void publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
     if (word) {
         kvmd_publish(kvmd, slot, first, &word, 1);
     }
-    if (v->n && v->vcpu && kvmd->vmm.collected) {
-        kvmd->vmm.collected(kvmd->opaque, v->vcpu, v->n);
+    if (r->n && r->vcpu->vcpu && kvmd->vmm.collected) {
+        kvmd->vmm.collected(kvmd->opaque, r->vcpu->vcpu, r->n);
     }
 }
 
-/* Returns: false if @v overflowed, or may have. */
-static bool reap_batch(KvmDirty *kvmd, KvmDirtyVcpu *v)
+/* Returns: false if @r overflowed, or may have. */
+static bool ring_reap_batch(KvmDirty *kvmd, Ring *r)
 {
     int64_t start = kvmd_now(), collected, armed;
-    bool overflow = collect(v);
+    bool overflow = ring_collect(r);
 
     collected = kvmd_now();
-    if (!reset_ring(v) || lapped(v)) {
+    if (!ring_reset(r) || ring_lapped(r)) {
         overflow = true;
-        suspect(v);
+        ring_suspect(r);
     }
     armed = kvmd_now();
-    publish(kvmd, v);
+    ring_publish(kvmd, r);
     kvmd->stats.harvest_ns += collected - start;
     kvmd->stats.rearm_ns += armed - collected;
     kvmd->stats.publish_ns += kvmd_now() - armed;
@@ -343,18 +353,18 @@ static bool reap_batch(KvmDirty *kvmd, KvmDirtyVcpu *v)
  * many as it has, as a vCPU may go on writing for ever.
  * Returns: false if it overflowed, or may have.
  */
-static bool reap_ring(KvmDirty *kvmd, KvmDirtyVcpu *v, uint64_t *pages)
+static bool ring_reap_one(KvmDirty *kvmd, Ring *r, uint64_t *pages)
 {
     bool good = true, again = true;
 
-    v->left = kvmd->ring_size;
+    r->left = kvmd->ring_size;
     while (again) {
         bool was_good = good;
 
-        good = reap_batch(kvmd, v) && good;
-        *pages += v->n;
+        good = ring_reap_batch(kvmd, r) && good;
+        *pages += r->n;
         /* A ring that turns out suspect has to be searched. */
-        again = v->fetch == v->reset && (v->n || (was_good && !good));
+        again = r->fetch == r->reset && (r->n || (was_good && !good));
     }
     return good;
 }
@@ -363,40 +373,41 @@ static bool reap_ring(KvmDirty *kvmd, KvmDirtyVcpu *v, uint64_t *pages)
  * A ring whose reset failed may be reset by the next one, whichever ring that
  * is for: it comes first, and as long as it fails no ring is reaped.
  */
-static bool settle_debt(KvmDirty *kvmd)
+static bool ring_settle_debt(RingVm *vm)
 {
-    if (kvmd->owing) {
-        reset_ring(kvmd->owing);
+    if (vm->owing) {
+        ring_reset(vm->owing);
     }
-    return !kvmd->owing;
+    return !vm->owing;
 }
 
-static uint64_t reap(KvmDirty *kvmd, KvmDirtyVcpu **rings, guint n)
+/* Reap @n rings.  Returns: the pages taken. */
+static uint64_t ring_reap(KvmDirty *kvmd, Ring **rings, guint n)
 {
-    bool good = !kvmd->owing && !kvmd->rearm_failed;
+    RingVm *vm = kvmd->state;
+    bool good = !vm->owing && !vm->unarmed;
     uint64_t pages = 0;
 
-    for (guint i = 0; i < n && settle_debt(kvmd); i++) {
-        good = reap_ring(kvmd, rings[i], &pages) && good;
+    for (guint i = 0; i < n && ring_settle_debt(vm); i++) {
+        good = ring_reap_one(kvmd, rings[i], &pages) && good;
     }
     kvmd->stats.pages += pages;
     kvmd->stats.harvests += pages != 0;
     if (!good) {
-        kvmd_overflow(kvmd);
+        kvmd_overflow(kvmd, &vm->unarmed);
     }
     return pages;
 }
 
-uint64_t kvmd_ring_reap(KvmDirty *kvmd, KvmDirtyVcpu *vcpu)
+static void ring_reap_all(KvmDirty *kvmd)
 {
-    if (vcpu) {
-        return reap(kvmd, &vcpu, 1);
-    }
-    return reap(kvmd, (KvmDirtyVcpu **)kvmd->vcpus->pdata, kvmd->vcpus->len);
+    RingVm *vm = kvmd->state;
+
+    ring_reap(kvmd, (Ring **)vm->rings->pdata, vm->rings->len);
 }
 
 /* No ring of @size entries has a soft limit below this. */
-static uint32_t soft_limit_min(uint32_t size)
+static uint32_t ring_soft_limit_min(uint32_t size)
 {
     return MAX(size / SOFT_LIMIT_FRACTION,
                size - MIN(size, RESERVE_MAX));
@@ -407,17 +418,18 @@ static uint32_t soft_limit_min(uint32_t size)
  * counts as full if it overflowed, or owes a reset, which makes it suspect
  * too; and each does if memory is to be re-armed after an overflow.
  */
-static uint32_t count_waiting(const KvmDirtyVcpu *v)
+static uint32_t ring_count_waiting(const Ring *r)
 {
-    uint32_t n = 0, end = v->kvmd->ring_size;
+    const RingVm *vm = r->kvmd->state;
+    uint32_t n = 0, end = r->kvmd->ring_size;
 
-    if (v->suspect || v->kvmd->rearm_failed) {
+    if (r->suspect || vm->unarmed) {
         return end;
     }
     while (n < end) {
         uint32_t middle = n + (end - n) / 2;
 
-        if (is_dirty(v, v->fetch + middle)) {
+        if (ring_is_dirty(r, r->fetch + middle)) {
             n = middle + 1;
         } else {
             end = middle;
@@ -426,76 +438,75 @@ static uint32_t count_waiting(const KvmDirtyVcpu *v)
     return n;
 }
 
-KvmDirtyFill kvmd_ring_look(KvmDirty *kvmd)
+/* Reads 16 entries of a ring of 65,536. */
+static KvmDirtyFill ring_look(KvmDirty *kvmd)
 {
-    double whole = soft_limit_min(kvmd->ring_size);
+    double whole = ring_soft_limit_min(kvmd->ring_size);
+    const RingVm *vm = kvmd->state;
     uint32_t most = 0;
     int32_t grown = 0;
 
-    for (guint i = 0; i < kvmd->vcpus->len; i++) {
-        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
+    for (guint i = 0; i < vm->rings->len; i++) {
+        Ring *r = g_ptr_array_index(vm->rings, i);
         uint32_t dirty;
 
-        v->waiting = count_waiting(v);
-        dirty = v->fetch + v->waiting;
-        most = MAX(most, v->waiting);
+        r->waiting = ring_count_waiting(r);
+        dirty = r->fetch + r->waiting;
+        most = MAX(most, r->waiting);
         /* Negative if the ring counted as full then. */
-        grown = MAX(grown, (int32_t)(dirty - v->seen));
-        v->seen = dirty;
+        grown = MAX(grown, (int32_t)(dirty - r->seen));
+        r->seen = dirty;
     }
     return (KvmDirtyFill) { .most = most / whole, .grown = grown / whole };
 }
 
-void kvmd_ring_reap_filled(KvmDirty *kvmd, double least)
+static void ring_reap_filled(KvmDirty *kvmd, double least)
 {
     g_autoptr(GPtrArray) filled = g_ptr_array_new();
+    const RingVm *vm = kvmd->state;
 
-    for (guint i = 0; i < kvmd->vcpus->len; i++) {
-        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
+    for (guint i = 0; i < vm->rings->len; i++) {
+        Ring *r = g_ptr_array_index(vm->rings, i);
 
-        if (v->waiting >= least * soft_limit_min(kvmd->ring_size)) {
-            g_ptr_array_add(filled, v);
+        if (r->waiting >= least * ring_soft_limit_min(kvmd->ring_size)) {
+            g_ptr_array_add(filled, r);
         }
     }
-    reap(kvmd, (KvmDirtyVcpu **)filled->pdata, filled->len);
+    ring_reap(kvmd, (Ring **)filled->pdata, filled->len);
 }
 
 /*
- * The vCPU of @v left KVM with a full ring, and there was nothing to collect.
+ * The vCPU of @r left KVM with a full ring, and there was nothing to collect.
  * Once, that can be another thread's doing, which reaped it on its way here.
  * Twice with no entry collected in between, KVM has since found dirty - reset
  * at the soft limit or beyond, while reset was where it is now.
  */
-static void unstick(KvmDirty *kvmd, KvmDirtyVcpu *v)
+static void ring_unstick(KvmDirty *kvmd, Ring *r)
 {
-    if (!v->full_in_vain || v->full_fetch != v->fetch) {
-        v->full_in_vain = true;
-        v->full_fetch = v->fetch;
+    RingVm *vm = kvmd->state;
+
+    if (!r->full_in_vain || r->full_fetch != r->fetch) {
+        r->full_in_vain = true;
+        r->full_fetch = r->fetch;
         return;
     }
-    v->full_in_vain = false;
-    if (!v->suspect) {
-        suspect(v);
-        kvmd_overflow(kvmd);
-    } else if (!kvmd->owing) {
-        pass_over(v, soft_limit_min(kvmd->ring_size));
-        reset_ring(v);
+    r->full_in_vain = false;
+    if (!r->suspect) {
+        ring_suspect(r);
+        kvmd_overflow(kvmd, &vm->unarmed);
+    } else if (!vm->owing) {
+        ring_pass_over(r, ring_soft_limit_min(kvmd->ring_size));
+        ring_reset(r);
     }
 }
 
-void kvmd_vcpu_ring_full(KvmDirtyVcpu *v)
+static void ring_vcpu_full(KvmDirtyVcpu *vcpu)
 {
-    KvmDirty *kvmd = v->kvmd;
-    int64_t start = kvmd_now();
+    Ring *r = vcpu->state;
 
-    g_mutex_lock(&kvmd->lock);
-    if (!kvmd_ring_reap(kvmd, v)) {
-        unstick(kvmd, v);
+    if (!ring_reap(vcpu->kvmd, &r, 1)) {
+        ring_unstick(vcpu->kvmd, r);
     }
-    kvmd_reaper_hurry(kvmd);
-    kvmd->stats.ring_full_exits++;
-    kvmd->stats.ring_full_ns += kvmd_now() - start;
-    g_mutex_unlock(&kvmd->lock);
 }
 
 static size_t ring_bytes(const KvmDirty *kvmd)
@@ -517,66 +528,35 @@ static struct kvm_dirty_gfn *ring_map(KvmDirty *kvmd, int fd, GError **error)
     return p;
 }
 
-static KvmDirtyVcpu *vcpu_get(KvmDirty *kvmd, unsigned long id)
-{
-    for (guint i = 0; i < kvmd->vcpus->len; i++) {
-        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
-
-        if (v->id == id) {
-            return v;
-        }
-    }
-    return NULL;
-}
-
-static KvmDirtyVcpu *vcpu_new(KvmDirty *kvmd, unsigned long id, int fd,
-                              GError **error)
-{
-    struct kvm_dirty_gfn *gfns = NULL;
-    KvmDirtyVcpu *v;
-
-    if (kvmd->ring_size) {
-        gfns = ring_map(kvmd, fd, error);
-        if (!gfns) {
-            return NULL;
-        }
-    }
-    v = g_new0(KvmDirtyVcpu, 1);
-    v->kvmd = kvmd;
-    v->id = id;
-    v->gfns = gfns;
-    g_ptr_array_add(kvmd->vcpus, v);
-    return v;
-}
-
 /* The mapping of a removed vCPU's ring is kept: it may come back. */
-KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
-                            void *vcpu, GError **error)
+static bool ring_vcpu_add(KvmDirtyVcpu *vcpu, int fd, GError **error)
 {
-    KvmDirtyVcpu *v;
+    KvmDirty *kvmd = vcpu->kvmd;
+    RingVm *vm = kvmd->state;
+    struct kvm_dirty_gfn *gfns;
+    Ring *r;
 
-    g_mutex_lock(&kvmd->lock);
-    v = vcpu_get(kvmd, id);
-    if (!v) {
-        v = vcpu_new(kvmd, id, fd, error);
+    if (vcpu->state) {
+        return true;
     }
-    if (v) {
-        v->vcpu = vcpu;
+    gfns = ring_map(kvmd, fd, error);
+    if (!gfns) {
+        return false;
     }
-    g_mutex_unlock(&kvmd->lock);
-    return v;
+    r = g_new0(Ring, 1);
+    r->kvmd = kvmd;
+    r->vcpu = vcpu;
+    r->gfns = gfns;
+    vcpu->state = r;
+    g_ptr_array_add(vm->rings, r);
+    return true;
 }
 
-void kvmd_vcpu_remove(KvmDirtyVcpu *v)
+static void ring_vcpu_remove(KvmDirtyVcpu *vcpu)
 {
-    KvmDirty *kvmd = v->kvmd;
+    Ring *r = vcpu->state;
 
-    g_mutex_lock(&kvmd->lock);
-    if (v->gfns) {
-        kvmd_ring_reap(kvmd, v);
-    }
-    v->vcpu = NULL;
-    g_mutex_unlock(&kvmd->lock);
+    ring_reap(vcpu->kvmd, &r, 1);
 }
 
 static bool ring_enable(KvmDirty *kvmd, GError **error)
@@ -611,22 +591,34 @@ static bool ring_enable(KvmDirty *kvmd, GError **error)
         return false;
     }
     /* If it can be: logging then begins in O(1), and so ends an overflow. */
-    kvmd_protect_enable(kvmd, KVMD_RING, NULL);
+    kvmd_cap_need(kvmd, KVMD_CAP_PROTECT, kvmd_ring_ops.name, NULL);
     return true;
+}
+
+static void ring_begin(KvmDirty *kvmd)
+{
+    RingVm *vm = g_new0(RingVm, 1);
+
+    vm->rings = g_ptr_array_new_with_free_func(g_free);
+    kvmd->state = vm;
 }
 
 static void ring_end(KvmDirty *kvmd)
 {
-    for (guint i = 0; i < kvmd->vcpus->len; i++) {
-        KvmDirtyVcpu *v = g_ptr_array_index(kvmd->vcpus, i);
+    RingVm *vm = kvmd->state;
 
-        munmap(v->gfns, ring_bytes(kvmd));
+    for (guint i = 0; i < vm->rings->len; i++) {
+        Ring *r = g_ptr_array_index(vm->rings, i);
+
+        munmap(r->gfns, ring_bytes(kvmd));
     }
+    g_ptr_array_unref(vm->rings);
+    g_clear_pointer(&kvmd->state, g_free);
 }
 
 static int ring_sync_all(KvmDirty *kvmd)
 {
-    kvmd_ring_reap(kvmd, NULL);
+    ring_reap_all(kvmd);
     return 0;
 }
 
@@ -636,8 +628,18 @@ static int ring_sync_all(KvmDirty *kvmd)
  * a page that is never re-armed never enters a ring.
  */
 const KvmDirtyOps kvmd_ring_ops = {
+    .name = "ring",
     .enable = ring_enable,
+    .begin = ring_begin,
     .end = ring_end,
     .sync_all = ring_sync_all,
+    .sync_ahead = ring_reap_all,
+    .vcpu_add = ring_vcpu_add,
+    .vcpu_remove = ring_vcpu_remove,
+    .vcpu_full = ring_vcpu_full,
+    .look = ring_look,
+    .reap = ring_reap_filled,
     .outlives_slot = true,
+    .kick_first = true,
+    .for_life = "dirty rings",
 };

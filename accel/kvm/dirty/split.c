@@ -16,7 +16,7 @@
  * memory is soon overtaken.
  */
 
-#include "engine.h"
+#include "mechanism.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -70,7 +70,7 @@ KvmDirtySplit kvmd_split(const KvmDirty *kvmd)
     return kvmd->split;
 }
 
-static int add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
+static int split_add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     struct kvm_split_huge_pages range = {
         .gpa = slot->region.guest_phys_addr,
@@ -98,7 +98,7 @@ bool kvmd_split_begin(KvmDirty *kvmd)
     kvmd->split_ranges = g_array_new(FALSE, FALSE,
                                      sizeof(struct kvm_split_huge_pages));
     kvmd->stats.split_done = kvmd->stats.split_total = 0;
-    kvmd_slots_foreach_logged(kvmd, add_range);
+    kvmd_slots_foreach_logged(kvmd, split_add_range);
     active = kvmd->stats.split_active = kvmd->stats.split_total > 0;
     g_mutex_unlock(&kvmd->lock);
     return active;
@@ -125,7 +125,7 @@ static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
 }
 
 /* How much memory is mapped by huge pages, in pages of 2 MiB. */
-static uint64_t huge_pages(const KvmDirty *kvmd)
+static uint64_t split_huge_pages(const KvmDirty *kvmd)
 {
     uint64_t of_2m = 0, of_1g = 0;
 
@@ -138,17 +138,17 @@ static uint64_t huge_pages(const KvmDirty *kvmd)
  * Watch the guest until it splits pages itself.  Returns: how far to go
  * ahead of it, in bytes; 0 if there is nothing huge, or kvmd_split_stop().
  */
-static uint64_t watch(KvmDirty *kvmd)
+static uint64_t split_watch(KvmDirty *kvmd)
 {
     while (kvmd->stats.split_active) {
-        uint64_t before = huge_pages(kvmd), after;
+        uint64_t before = split_huge_pages(kvmd), after;
         int64_t until = g_get_monotonic_time() + WATCH;
 
         while (kvmd->stats.split_active &&
                g_cond_wait_until(&kvmd->split_wake, &kvmd->lock, until)) {
             continue;
         }
-        after = huge_pages(kvmd);
+        after = split_huge_pages(kvmd);
         if (after < before) {
             return (before - after) * AHEAD * SIZE_2M;
         }
@@ -160,7 +160,7 @@ static uint64_t watch(KvmDirty *kvmd)
 }
 
 /* Split all ranges, or, if @wait, only so far ahead of the guest. */
-static void run(KvmDirty *kvmd, bool wait)
+static void split_ranges(KvmDirty *kvmd, bool wait)
 {
     uint64_t left = wait ? 0 : UINT64_MAX;
 
@@ -171,7 +171,7 @@ static void run(KvmDirty *kvmd, bool wait)
         while (range->size && kvmd->stats.split_active) {
             uint64_t done = kvmd->stats.split_done;
 
-            left = left ? left : watch(kvmd);
+            left = left ? left : split_watch(kvmd);
             if (!left) {
                 return;
             }
@@ -185,7 +185,7 @@ void kvmd_split_run(KvmDirty *kvmd)
 {
     g_mutex_lock(&kvmd->lock);
     if (kvmd->split == KVMD_SPLIT_ON || kvmd->vm_stats) {
-        run(kvmd, kvmd->split == KVMD_SPLIT_AUTO);
+        split_ranges(kvmd, kvmd->split == KVMD_SPLIT_AUTO);
     }
     kvmd->stats.split_active = false;
     g_mutex_unlock(&kvmd->lock);

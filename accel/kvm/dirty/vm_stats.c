@@ -8,7 +8,7 @@
  * where to find.
  */
 
-#include "engine.h"
+#include "ground.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ struct KvmDirtyVmStats {
     char *descs;
 };
 
-static bool read_at(int fd, void *buffer, size_t size, off_t offset)
+static bool stats_read(int fd, void *buffer, size_t size, off_t offset)
 {
     return pread(fd, buffer, size, offset) == (ssize_t)size;
 }
@@ -37,13 +37,13 @@ KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd)
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     stats = g_new0(KvmDirtyVmStats, 1);
     stats->fd = fd;
-    if (!read_at(fd, &stats->header, sizeof(stats->header), 0)) {
+    if (!stats_read(fd, &stats->header, sizeof(stats->header), 0)) {
         kvmd_vm_stats_close(stats);
         return NULL;
     }
     stats->desc_size = sizeof(struct kvm_stats_desc) + stats->header.name_size;
     stats->descs = g_malloc(stats->header.num_desc * stats->desc_size);
-    if (!read_at(fd, stats->descs, stats->header.num_desc * stats->desc_size,
+    if (!stats_read(fd, stats->descs, stats->header.num_desc * stats->desc_size,
                  stats->header.desc_offset)) {
         kvmd_vm_stats_close(stats);
         return NULL;
@@ -68,7 +68,7 @@ bool kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name,
             (const void *)(stats->descs + i * stats->desc_size);
 
         if (g_str_equal(desc->name, name)) {
-            return read_at(stats->fd, value, sizeof(*value),
+            return stats_read(stats->fd, value, sizeof(*value),
                            stats->header.data_offset + desc->offset);
         }
     }

@@ -1,0 +1,241 @@
+/*
+ * The ground of libkvmdirty: what every file may use, and no mechanism.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The library is a stack of three layers.  meson.build lists its files from
+ * the bottom to the top, and a file calls only what is listed above it there:
+ *
+ *   ground.h      a virtual machine, its slots and vCPUs; the verbs "publish"
+ *                 and "harvest"
+ *   mechanism.h   the mechanisms, each behind a table of operations
+ *   engine.h      the choice of a mechanism, and what the public functions do
+ *                 with the one in use
+ *
+ * Locking: every function here and in the other two headers wants kvmd->lock
+ * held, unless it says otherwise.
+ */
+
+#ifndef KVMDIRTY_GROUND_H
+#define KVMDIRTY_GROUND_H
+
+#include "kvmdirty.h"
+
+/* Of a slot id; the bits above are the address space. */
+#define KVMD_SLOT_ID_BITS 16
+
+typedef struct KvmDirtyOps KvmDirtyOps;
+typedef struct KvmDirtyVmStats KvmDirtyVmStats;
+
+/* A slot that KVM has, or had until a moment ago. */
+typedef struct KvmDirtySlot {
+    struct kvm_userspace_memory_region region; /* as KVM has it */
+    uint64_t tag;               /* the VMM's, for publish() */
+    bool gone;                  /* KVM has removed it, its entries remain */
+    bool failure_told;          /* of a harvest, since the last kvmd_sync() */
+    void *state;                /* the mechanism's, while the slot is logged */
+} KvmDirtySlot;
+
+struct KvmDirtyVcpu {
+    KvmDirty *kvmd;
+    unsigned long id;
+    void *vcpu;                 /* the VMM's; NULL while it is removed */
+    void *state;                /* the mechanism's, until the VM ends */
+};
+
+/* What a KVM of ours can have enabled for a VM; never disabled again. */
+typedef enum KvmDirtyCap {
+    KVMD_CAP_PROTECT,           /* re-arm all memory, or a region, in O(1) */
+    KVMD_CAP_FETCH,             /* harvest without re-arming */
+    KVMD_CAP_MAP,               /* harvest by mapping KVM's bitmaps */
+    KVMD_CAP_DIRTY_BITS,        /* collect what the CPUs' dirty bits tell */
+    KVMD_CAP__MAX
+} KvmDirtyCap;
+
+struct KvmDirty {
+    GMutex lock;
+    KvmDirtyVmm vmm;
+    void *opaque;
+    size_t page_size;
+    bool enabled[KVMD_CAP__MAX]; /* capability.c */
+    KvmDirtyVmStats *vm_stats;  /* vm_stats.c; NULL if KVM has none */
+    GPtrArray *spaces;          /* slot.c: per address space, its slots */
+    GPtrArray *vcpus;           /* KvmDirtyVcpu *, removed ones too */
+    KvmDirtyStats stats;
+    uint64_t guesses;           /* kvmd_guesses() */
+
+    const KvmDirtyOps *ops;     /* mechanism.h: the one in use */
+    void *state;                /* its own, of the VM */
+    uint32_t ring_size;         /* entries per ring, a power of two, or 0 */
+
+    KvmDirtySplit split;        /* split.c: KVMD_SPLIT_OFF if KVM cannot */
+    GArray *split_ranges;       /* struct kvm_split_huge_pages, to be done */
+    GCond split_wake;
+
+    KvmDirtyMechanism mechanism; /* choice.c */
+    KvmDirtyChoice choice;
+    char *reason;
+    GError *passed_over[KVMD__MAX]; /* why a better mechanism is not in use */
+
+    GCond reaper_wake;          /* reaper.c */
+    bool reaper_stop;
+    int64_t reaper_interval;    /* microseconds */
+    int64_t reaper_last;        /* g_get_monotonic_time() of its last pass */
+    bool kick_first;            /* engine.c: const once kvmd_new() returns */
+};
+
+/* vm.c: the VM, by way of what the VMM lends. */
+
+/* Nanoseconds; any thread, no lock. */
+int64_t kvmd_now(void);
+
+/* Returns: what the ioctl returned, or -errno; never -EINTR.  No lock. */
+int kvmd_vm_ioctl(KvmDirty *kvmd, unsigned long request, void *arg);
+
+/* One sentence for the operator's log. */
+void kvmd_warn(KvmDirty *kvmd, const char *format, ...) G_GNUC_PRINTF(2, 3);
+
+/* capability.c: what KVM offers, and what the VM has of it. */
+
+/* Returns: KVM_CHECK_EXTENSION's answer, 0 if that failed. */
+int kvmd_check_extension(KvmDirty *kvmd, long capability);
+
+/* KVM_ENABLE_CAP with one argument.  Returns: 0 or -errno. */
+int kvmd_enable_cap(KvmDirty *kvmd, uint32_t capability, uint64_t arg);
+
+/*
+ * kvmd_cap_need:
+ * @cap: enabled for the VM, unless it is already
+ * @wanted_by: the mechanism that cannot do without, for the sentence in @error
+ *
+ * Returns: false with @error set if KVM lacks or refuses it.
+ */
+bool kvmd_cap_need(KvmDirty *kvmd, KvmDirtyCap cap, const char *wanted_by,
+                   GError **error);
+
+static inline bool kvmd_cap_enabled(const KvmDirty *kvmd, KvmDirtyCap cap)
+{
+    return kvmd->enabled[cap];
+}
+
+/* vm_stats.c: KVM's statistics of the VM; no lock is needed. */
+
+/* Returns: NULL where KVM has none. */
+KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd);
+void kvmd_vm_stats_close(KvmDirtyVmStats *stats);
+
+/* Returns: false if there is no statistic called @name. */
+bool kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name,
+                  uint64_t *value);
+
+/* slot.c: the table of slots. */
+
+/* Returns: NULL if there is no such slot; @slot_id may be anything. */
+KvmDirtySlot *kvmd_slot_get(KvmDirty *kvmd, uint32_t slot_id);
+void kvmd_slot_put(KvmDirty *kvmd, uint32_t slot_id, KvmDirtySlot *slot);
+
+/* Call @func on every logged slot.  Returns: its first error, or 0. */
+int kvmd_slots_foreach_logged(KvmDirty *kvmd,
+                              int (*func)(KvmDirty *, KvmDirtySlot *));
+void kvmd_slots_free(KvmDirty *kvmd);
+
+/* KVM_SET_USER_MEMORY_REGION.  Returns: what that returned. */
+int kvmd_slot_region_set(KvmDirty *kvmd,
+                         const struct kvm_userspace_memory_region *region);
+
+/*
+ * Take the log flag from @slot in KVM, or give it back; slot->region stays.
+ * Returns: 0 or -errno.
+ */
+int kvmd_slot_log_flag(KvmDirty *kvmd, const KvmDirtySlot *slot, bool on);
+
+static inline bool kvmd_slot_logged(const KvmDirtySlot *slot)
+{
+    return slot->region.flags & KVM_MEM_LOG_DIRTY_PAGES;
+}
+
+/*
+ * The address space @slot is in: 0 has all of the guest's memory, others show
+ * parts of it again.
+ */
+static inline uint32_t kvmd_slot_space(const KvmDirtySlot *slot)
+{
+    return slot->region.slot >> KVMD_SLOT_ID_BITS;
+}
+
+static inline uint64_t kvmd_slot_pages(const KvmDirty *kvmd,
+                                       const KvmDirtySlot *slot)
+{
+    return slot->region.memory_size / kvmd->page_size;
+}
+
+/* Words of a bitmap of @pages pages. */
+static inline size_t kvmd_words(uint64_t pages)
+{
+    return (pages + KVMD_WORD_PAGES - 1) / KVMD_WORD_PAGES;
+}
+
+/* How many pages are set in @n words of a bitmap. */
+static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
+{
+    uint64_t pages = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        pages += __builtin_popcountll(words[i]);
+    }
+    return pages;
+}
+
+/* vcpu.c: the list of vCPUs. */
+
+/* Returns: NULL if no vCPU ever had this id. */
+KvmDirtyVcpu *kvmd_vcpu_get(KvmDirty *kvmd, unsigned long id);
+KvmDirtyVcpu *kvmd_vcpu_new(KvmDirty *kvmd, unsigned long id);
+
+/* publish.c: hand pages to the VMM. */
+
+/* Just that, as KvmDirtyVmm.publish() has it. */
+void kvmd_publish(KvmDirty *kvmd, const KvmDirtySlot *slot, uint64_t first,
+                  const uint64_t *words, size_t n);
+
+/*
+ * A harvest took @n words of the bitmap of @slot, from page @first on: publish
+ * and count what is in them, if anything is.
+ */
+typedef void KvmDirtyFound(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                           const uint64_t *words, size_t n);
+KvmDirtyFound kvmd_publish_found;
+
+/*
+ * Publish all of @slot, or a range and maybe some pages before it, whatever KVM
+ * knows.  kvmd_publish_whole() returns 0.
+ */
+int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot);
+void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
+                        uint64_t first, uint64_t pages);
+
+/* harvest.c: take pages from KVM, and the time that this needs. */
+
+/*
+ * Take the dirty pages of @pages pages from @first on, or of more of @slot, and
+ * give them to a KvmDirtyFound.
+ * Returns: 0, or -errno; then some may not have been taken.
+ */
+typedef int KvmDirtyHarvest(KvmDirty *kvmd, KvmDirtySlot *slot,
+                            uint64_t first, uint64_t pages);
+
+/* Harvest a range.  Returns: what @harvest returned. */
+int kvmd_harvest_range(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                       uint64_t pages, KvmDirtyHarvest *harvest);
+
+/* Harvest all of @slot, or publish it whole if that fails. */
+int kvmd_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
+                      KvmDirtyHarvest *harvest);
+
+/*
+ * A harvest of @slot failed with @error, which is negative: publish all of it.
+ * The operator is told, but not by each of the many syncs of a display.
+ */
+void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int error);
+
+#endif

@@ -1,0 +1,166 @@
+/*
+ * Re-arming by write-protecting a whole region at once, just in time.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A harvest publishes what it finds and leaves it un-armed; whoever reads a
+ * page calls kvmd_slot_clear() first, and that write-protects the regions it
+ * is in (I3).  KVM does so through the one entry of a page table that a region
+ * has, whatever was written in it.  Until then the guest writes to the pages
+ * without a fault; and a page that is written between the harvest and its turn
+ * to be read is not harvested once more.
+ *
+ * Nothing is harvested when a region is re-armed (I2): what was written in it
+ * since stays in KVM's log, for the next harvest.
+ */
+
+#include "mechanism.h"
+
+#include <linux/kvm_dirty_tracking.h>
+
+/* What KVM_WRITE_PROTECT_RANGE widens every range to. */
+#define REGION_SIZE (UINT64_C(2) << 20)
+
+/* A slot may begin within a region: its regions are those of the guest. */
+static uint64_t region_of(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                          uint64_t page)
+{
+    uint64_t gpa = slot->region.guest_phys_addr;
+
+    return (gpa + page * kvmd->page_size) / REGION_SIZE - gpa / REGION_SIZE;
+}
+
+static uint64_t regions_of(const KvmDirty *kvmd, const KvmDirtySlot *slot)
+{
+    return region_of(kvmd, slot, kvmd_slot_pages(kvmd, slot) - 1) + 1;
+}
+
+static uint64_t *region_word(const KvmDirtySlot *slot, uint64_t region)
+{
+    const KvmDirtyRegions *regions = slot->state;
+
+    return &regions->unarmed[region / 64];
+}
+
+static uint64_t region_bit(uint64_t region)
+{
+    return UINT64_C(1) << region % 64;
+}
+
+static bool region_is_unarmed(const KvmDirtySlot *slot, uint64_t region)
+{
+    return *region_word(slot, region) & region_bit(region);
+}
+
+static void regions_leave(const KvmDirty *kvmd, KvmDirtySlot *slot,
+                          uint64_t first, uint64_t pages)
+{
+    uint64_t last = region_of(kvmd, slot, first + pages - 1);
+
+    for (uint64_t i = region_of(kvmd, slot, first); i <= last; i++) {
+        *region_word(slot, i) |= region_bit(i);
+    }
+}
+
+/* KVM write-protects all of a slot when its logging begins. */
+void kvmd_regions_init(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    KvmDirtyRegions *regions = slot->state;
+
+    regions->unarmed = g_new0(uint64_t, kvmd_words(regions_of(kvmd, slot)));
+}
+
+void kvmd_regions_fini(KvmDirtySlot *slot)
+{
+    KvmDirtyRegions *regions = slot->state;
+
+    g_free(regions->unarmed);
+}
+
+void kvmd_regions_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                        const uint64_t *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t page = first + i * KVMD_WORD_PAGES;
+
+        if (words[i]) {
+            regions_leave(kvmd, slot, page,
+                          MIN(KVMD_WORD_PAGES,
+                              kvmd_slot_pages(kvmd, slot) - page));
+        }
+    }
+    kvmd_publish_found(kvmd, slot, first, words, n);
+}
+
+int kvmd_regions_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
+                           KvmDirtyHarvest *harvest)
+{
+    int ret = kvmd_harvest_slot(kvmd, slot, harvest);
+
+    if (ret < 0) {
+        regions_leave(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
+    }
+    return ret;
+}
+
+/* The first region from @region on, below @end, that is un-armed, or is not. */
+static uint64_t region_find(const KvmDirtySlot *slot, uint64_t region,
+                            uint64_t end, bool unarmed)
+{
+    while (region < end && region_is_unarmed(slot, region) != unarmed) {
+        region++;
+    }
+    return region;
+}
+
+/* Re-arm the regions [@region, @end), which are un-armed. */
+static int regions_protect(KvmDirty *kvmd, KvmDirtySlot *slot,
+                           uint64_t region, uint64_t end)
+{
+    uint64_t base = slot->region.guest_phys_addr / REGION_SIZE;
+    struct kvm_write_protect_range range = {
+        .gpa = (base + region) * REGION_SIZE,
+        .size = (end - region) * REGION_SIZE,
+    };
+    int ret = kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_RANGE, &range);
+
+    for (; ret == 0 && region < end; region++) {
+        *region_word(slot, region) &= ~region_bit(region);
+    }
+    return ret;
+}
+
+static int regions_protect_unarmed(KvmDirty *kvmd, KvmDirtySlot *slot,
+                                   uint64_t region, uint64_t end)
+{
+    int ret = 0;
+
+    while (ret == 0 &&
+           (region = region_find(slot, region, end, true)) < end) {
+        uint64_t armed = region_find(slot, region, end, false);
+
+        ret = regions_protect(kvmd, slot, region, armed);
+        region = armed;
+    }
+    return ret;
+}
+
+/*
+ * The guest writes to what cannot be re-armed, and nothing tells of it: so it
+ * is published again, to be read again when it can be.
+ */
+int kvmd_regions_rearm(KvmDirty *kvmd, KvmDirtySlot *slot,
+                       uint64_t first, uint64_t pages)
+{
+    int64_t start = kvmd_now();
+    int ret;
+
+    ret = regions_protect_unarmed(
+        kvmd, slot, region_of(kvmd, slot, first),
+        region_of(kvmd, slot, first + pages - 1) + 1);
+    kvmd->stats.rearm_ns += kvmd_now() - start;
+    if (ret < 0) {
+        kvmd_publish_range(kvmd, slot, first, pages);
+    }
+    return ret;
+}
