@@ -16,75 +16,78 @@
 #include "qapi/qapi-commands-dirty-tracking.h"
 #include "qapi/qapi-events-migration.h"
 #include "sysemu/dirty-tracking.h"
-#include "sysemu/kvm.h"
+
+static const DirtyTrackingOps *ops;
+
+void dirty_tracking_register(const DirtyTrackingOps *accel_ops)
+{
+    ops = accel_ops;
+}
 
 DirtyTrackingInfo *qmp_query_dirty_tracking(Error **errp)
 {
-    if (!kvm_enabled()) {
+    if (!ops) {
         error_setg(errp, "query-dirty-tracking is for guests that run under "
                    "KVM, and this one does not");
         return NULL;
     }
-    return kvm_dirty_tracking_info();
+    return ops->info();
+}
+
+void dirty_tracking_begin(void)
+{
+    if (ops) {
+        ops->begin();
+    }
+}
+
+void dirty_tracking_end(void)
+{
+    if (ops) {
+        ops->end();
+    }
+}
+
+void dirty_tracking_sync_ahead(void)
+{
+    if (ops) {
+        ops->sync_ahead();
+    }
 }
 
 void dirty_tracking_round(void)
 {
-    if (kvm_enabled()) {
-        kvm_dirty_tracking_round();
+    if (ops) {
+        ops->round();
     }
 }
 
 void dirty_tracking_send_pass(int64_t pass)
 {
-    DirtyTrackingRound *round =
-        kvm_enabled() ? kvm_dirty_tracking_last_round() : NULL;
+    DirtyTrackingRound *round = ops ? ops->last_round() : NULL;
 
     qapi_event_send_migration_pass(pass, round != NULL, round);
 }
 
 void dirty_tracking_populate(MigrationInfo *info)
 {
-    if (kvm_enabled()) {
-        info->dirty_tracking_rounds = kvm_dirty_tracking_rounds();
-        info->has_dirty_tracking_rounds = info->dirty_tracking_rounds != NULL;
-    }
+    info->dirty_tracking_rounds = ops ? ops->rounds() : NULL;
+    info->has_dirty_tracking_rounds = info->dirty_tracking_rounds != NULL;
 }
 
 bool dirty_tracking_clear_publishes(void)
 {
-    return kvm_enabled() && kvm_dirty_tracking_clear_publishes();
-}
-
-void dirty_tracking_begin(void)
-{
-    if (kvm_enabled()) {
-        kvm_dirty_tracking_begin();
-    }
-}
-
-void dirty_tracking_end(void)
-{
-    if (kvm_enabled()) {
-        kvm_dirty_tracking_end();
-    }
+    return ops && ops->clear_publishes();
 }
 
 bool dirty_tracking_guessed(void)
 {
-    return kvm_enabled() && kvm_dirty_tracking_guessed();
-}
-
-void dirty_tracking_sync_ahead(void)
-{
-    if (kvm_enabled()) {
-        kvm_dirty_tracking_sync_ahead();
-    }
+    return ops && ops->guessed();
 }
 
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
-    if (!kvm_enabled()) {
+    if (!ops) {
         error_setg(errp, "set-dirty-tracking is for guests that run under "
                    "KVM, and this one does not");
     } else if (!migration_is_idle() ||
@@ -99,7 +102,7 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
                    "page rate is measured or limited: wait for it or cancel "
                    "it");
     } else {
-        kvm_dirty_tracking_set(mechanism, errp);
+        ops->set(mechanism, errp);
     }
 }
 

@@ -8,12 +8,12 @@
  * by the caller, unless a function says otherwise.
  */
 
-#ifndef ACCEL_KVM_DIRTY_H
-#define ACCEL_KVM_DIRTY_H
+#ifndef ACCEL_KVM_DIRTY_ADAPTER_H
+#define ACCEL_KVM_DIRTY_ADAPTER_H
 
 #include "sysemu/kvm_int.h"
 
-/* kvm-all.c's; outside of it for kvm-dirty.c only. */
+/* kvm-all.c's; outside of it for dirty-adapter.c only. */
 extern QemuMutex kml_slots_lock;
 
 /* The accelerator's properties and their defaults. */

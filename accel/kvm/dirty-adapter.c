@@ -28,7 +28,7 @@
 #include "sysemu/kvm.h"
 #include "sysemu/kvm_int.h"
 #include "sysemu/runstate.h"
-#include "kvm-dirty.h"
+#include "dirty-adapter.h"
 #include "dirty/kvmdirty.h"
 #include "trace.h"
 
@@ -227,6 +227,9 @@ static void vm_state_changed(void *opaque, bool running, RunState state)
     }
 }
 
+/* Below, with what it has. */
+static const DirtyTrackingOps kvm_dirty_tracking_ops;
+
 int kvm_dirty_init(KVMState *s)
 {
     GError *err = NULL;
@@ -239,6 +242,7 @@ int kvm_dirty_init(KVMState *s)
         g_error_free(err);
         return -ENOTSUP;
     }
+    dirty_tracking_register(&kvm_dirty_tracking_ops);
     s->dirty->overflow_bh = qemu_bh_new(send_overflow, s->dirty);
     s->dirty->vm_state = qemu_add_vm_change_state_handler(vm_state_changed,
                                                           s->dirty);
@@ -250,6 +254,7 @@ int kvm_dirty_init(KVMState *s)
 
 void kvm_dirty_cleanup(KVMState *s)
 {
+    dirty_tracking_register(NULL);
     g_clear_pointer(&s->dirty->vm_state, qemu_del_vm_change_state_handler);
     g_clear_pointer(&s->dirty->engine, kvmd_free);
 }
@@ -324,7 +329,7 @@ static uint64_t guest_time_lost(const KvmDirtyStats *stats)
  * What was found and what it cost since the last round, or since logging
  * began: also by the reaper and by vCPUs with full rings, in between.
  */
-void kvm_dirty_tracking_round(void)
+static void kvm_dirty_tracking_round(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
     DirtyTrackingRound *round = &dirty->history[dirty->rounds % ROUNDS_KEPT];
@@ -356,7 +361,7 @@ void kvm_dirty_tracking_round(void)
  * One that was counted last time may have published after the bits were taken,
  * and so counts once more.
  */
-bool kvm_dirty_tracking_guessed(void)
+static bool kvm_dirty_tracking_guessed(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
     uint64_t last_but_one = dirty->guesses[1];
@@ -658,12 +663,12 @@ uint32_t kvm_dirty_ring_size(void)
     return kvmd_ring_size(kvm_state->dirty->engine);
 }
 
-bool kvm_dirty_tracking_clear_publishes(void)
+static bool kvm_dirty_tracking_clear_publishes(void)
 {
     return kvmd_clear_publishes(kvm_state->dirty->engine);
 }
 
-void kvm_dirty_tracking_begin(void)
+static void kvm_dirty_tracking_begin(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
 
@@ -673,17 +678,18 @@ void kvm_dirty_tracking_begin(void)
     dirty->all_dirty = kvm_dirty_tracking_clear_publishes();
 }
 
-void kvm_dirty_tracking_end(void)
+static void kvm_dirty_tracking_end(void)
 {
     split_stop(kvm_state->dirty);
 }
 
-void kvm_dirty_tracking_sync_ahead(void)
+static void kvm_dirty_tracking_sync_ahead(void)
 {
     kvmd_sync_ahead(kvm_state->dirty->engine);
 }
 
-bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism, Error **errp)
+static bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism,
+                                   Error **errp)
 {
     KvmDirty *engine = kvm_state->dirty->engine;
     GError *err = NULL;
@@ -715,7 +721,7 @@ static DirtyTrackingSplit *split_info(const KvmDirty *engine,
     return info;
 }
 
-DirtyTrackingRound *kvm_dirty_tracking_last_round(void)
+static DirtyTrackingRound *kvm_dirty_tracking_last_round(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
 
@@ -723,7 +729,7 @@ DirtyTrackingRound *kvm_dirty_tracking_last_round(void)
         &dirty->history[(dirty->rounds - 1) % ROUNDS_KEPT] : NULL;
 }
 
-DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
+static DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
 {
     const KVMDirtyTracking *dirty = kvm_state->dirty;
     DirtyTrackingRoundList *list = NULL, **tail = &list;
@@ -767,7 +773,7 @@ static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
     return list;
 }
 
-DirtyTrackingInfo *kvm_dirty_tracking_info(void)
+static DirtyTrackingInfo *kvm_dirty_tracking_info(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
     DirtyTrackingInfo *info = g_new0(DirtyTrackingInfo, 1);
@@ -799,3 +805,16 @@ DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     info->rounds = kvm_dirty_tracking_rounds();
     return info;
 }
+
+static const DirtyTrackingOps kvm_dirty_tracking_ops = {
+    .info = kvm_dirty_tracking_info,
+    .set = kvm_dirty_tracking_set,
+    .begin = kvm_dirty_tracking_begin,
+    .end = kvm_dirty_tracking_end,
+    .sync_ahead = kvm_dirty_tracking_sync_ahead,
+    .round = kvm_dirty_tracking_round,
+    .last_round = kvm_dirty_tracking_last_round,
+    .rounds = kvm_dirty_tracking_rounds,
+    .clear_publishes = kvm_dirty_tracking_clear_publishes,
+    .guessed = kvm_dirty_tracking_guessed,
+};
