@@ -34,7 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-HEADER = "include/exec/page-bitmap.h"
+BLOCK = "include/exec/page-block.h"
 SOURCE = "migration/page-bitmap.c"
 HOT_HEADER = "migration/hot-pages.h"
 HOT = "migration/hot-pages.c"
@@ -42,7 +42,7 @@ DIRTY_HEADER = "include/exec/dirty-memory.h"
 DIRTY = "softmmu/dirty-memory.c"
 TESTS = "tests/bitmap"
 PROGRAMS = {
-    HEADER: "test_page_bitmap",
+    BLOCK: "test_page_bitmap",
     SOURCE: "test_page_bitmap",
     HOT_HEADER: "test_hot_pages",
     HOT: "test_hot_pages",
@@ -76,31 +76,31 @@ class Mutant:
 SUMMARY = (
     Mutant(
         "mark: no bit is set",
-        HEADER,
+        BLOCK,
         "        qatomic_or(word, BIT_MASK(bit));\n",
         "",
     ),
     Mutant(
         "mark: any bit that is set will do",
-        HEADER,
+        BLOCK,
         "page_block_look(word) & BIT_MASK(bit))) {\n",
         "page_block_look(word))) {\n",
     ),
     Mutant(
         "mark: the last group of a range is left",
-        HEADER,
+        BLOCK,
         "group <= last; group++",
         "group < last; group++",
     ),
     Mutant(
         "mark: the block is not",
-        HEADER,
+        BLOCK,
         "    page_block_set_unless_set(page_block_any(block, size), 0);\n",
         "",
     ),
     Mutant(
         "mark: the block is first",
-        HEADER,
+        BLOCK,
         """\
     for (unsigned long group = first / PAGE_GROUP; group <= last; group++) {
         page_block_set_unless_set(summary, group);
@@ -116,7 +116,7 @@ SUMMARY = (
     ),
     Mutant(
         "mark: the block is not if the group is",
-        HEADER,
+        BLOCK,
         """\
         page_block_set_unless_set(summary, group);
     }
