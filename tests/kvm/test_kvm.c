@@ -19,21 +19,32 @@ static const uint64_t pages[VMM_SLOTS] = { 1003, 517, 77 };
 
 #define PAGES (1003 + 517 + 77)
 
+typedef struct Scenario Scenario;
+
+/* How the guest is tracked, and what happens to it. */
 typedef struct Kind {
+    const char *name;
     KvmDirtyConfig config;
     int vcpus;
-    bool user;                  /* see vmm_new() */
     bool reaper;
-    unsigned storm;             /* microseconds between signals; 0: none */
-    int rounds;
+    bool user;                  /* see vmm_new() */
+    const Scenario *scenario;
 } Kind;
+
+struct Scenario {
+    const char *name;
+    /* One round, in which the guest runs. */
+    void (*round)(Vmm *m, const Kind *kind, int round);
+    int rounds;
+    unsigned storm;             /* microseconds between signals; 0: none */
+};
 
 static Vmm *machine_new(const Kind *kind)
 {
     uint64_t gpa = GPA;
     Vmm *m = vmm_new(&kind->config, kind->vcpus, kind->user);
 
-    m->storm = kind->storm;
+    m->storm = kind->scenario->storm;
     for (int n = 0; n < VMM_SLOTS; n++) {
         vmm_slot_init(m, n, gpa, pages[n]);
         vmm_slot_set(m, n, true, true);
@@ -123,9 +134,10 @@ static bool skipped(const Kind *kind)
     return why != NULL;
 }
 
-static void test_rounds(const void *data)
+static void test(const void *data)
 {
     const Kind *kind = data;
+    const Scenario *scenario = kind->scenario;
     timer_t timer = NULL;
     Vmm *m;
 
@@ -133,25 +145,31 @@ static void test_rounds(const void *data)
         return;
     }
     m = machine_new(kind);
-    if (kind->storm) {
-        timer = vmm_storm(kind->storm);
+    if (scenario->storm) {
+        timer = vmm_storm(scenario->storm);
     }
     vmm_start(m);
-    for (int round = 0; round < kind->rounds; round++) {
-        g_usleep(ROUND_US);
-        vmm_sync(m);
-        if (round % 4 == 3) {
-            check_standing(m);
-        }
+    for (int round = 0; round < scenario->rounds; round++) {
+        scenario->round(m, kind, round);
     }
     goes_on(m);
     vmm_stop(m);
     check(m);
-    if (kind->storm) {
+    if (scenario->storm) {
         timer_delete(timer);
     }
     g_assert_cmpuint(m->copied, >, PAGES);
     machine_free(m);
+}
+
+static void round_sync(Vmm *m, const Kind *kind, int round)
+{
+    (void)kind;
+    g_usleep(ROUND_US);
+    vmm_sync(m);
+    if (round % 4 == 3) {
+        check_standing(m);
+    }
 }
 
 /*
@@ -177,86 +195,46 @@ static void remove_and_check(Vmm *m, int n, bool still)
 }
 
 /* Slots come and go under the running guest. */
-static void test_slots(const void *data)
+static void round_slots(Vmm *m, const Kind *kind, int round)
 {
-    const Kind *kind = data;
-    Vmm *m;
+    int n = round % VMM_SLOTS;
 
-    if (skipped(kind)) {
-        return;
-    }
-    m = machine_new(kind);
-    vmm_start(m);
-    for (int round = 0; round < kind->rounds; round++) {
-        int n = round % VMM_SLOTS;
-
-        g_usleep(ROUND_US);
-        remove_and_check(m, n, has_to_stand(kind->config.mechanism));
-        g_usleep(ROUND_US / 4);
-        vmm_slot_set(m, n, true, true);
-        check_standing(m);
-    }
-    goes_on(m);
-    vmm_stop(m);
-    check(m);
-    machine_free(m);
+    g_usleep(ROUND_US);
+    remove_and_check(m, n, has_to_stand(kind->config.mechanism));
+    g_usleep(ROUND_US / 4);
+    vmm_slot_set(m, n, true, true);
+    check_standing(m);
 }
 
 /* Logging ends and begins again under the running guest. */
-static void test_log_toggled(const void *data)
+static void round_toggle(Vmm *m, const Kind *kind, int round)
 {
-    const Kind *kind = data;
-    Vmm *m;
+    int n = round % VMM_SLOTS;
 
-    if (skipped(kind)) {
-        return;
-    }
-    m = machine_new(kind);
-    vmm_start(m);
-    for (int round = 0; round < kind->rounds; round++) {
-        int n = round % VMM_SLOTS;
-
-        g_usleep(ROUND_US);
-        vmm_slot_set(m, n, true, false);
-        g_usleep(ROUND_US / 4);
-        vmm_sync(m);
-        vmm_slot_set(m, n, true, true);
-        check_standing(m);
-    }
-    goes_on(m);
-    vmm_stop(m);
-    check(m);
-    machine_free(m);
+    (void)kind;
+    g_usleep(ROUND_US);
+    vmm_slot_set(m, n, true, false);
+    g_usleep(ROUND_US / 4);
+    vmm_sync(m);
+    vmm_slot_set(m, n, true, true);
+    check_standing(m);
 }
 
 /* As a display, somebody who counts pages and a migration do. */
-static void test_mixed(const void *data)
+static void round_mixed(Vmm *m, const Kind *kind, int round)
 {
-    const Kind *kind = data;
-    Vmm *m;
-
-    if (skipped(kind)) {
-        return;
-    }
-    m = machine_new(kind);
-    vmm_start(m);
-    for (int round = 0; round < kind->rounds; round++) {
-        g_usleep(ROUND_US / 4);
-        vmm_slot_sync(m, round % VMM_SLOTS);
-        g_usleep(ROUND_US / 4);
-        vmm_harvest(m);
-        g_usleep(ROUND_US / 4);
-        vmm_slot_sync(m, (round + 1) % VMM_SLOTS);
-        check_standing(m);
-    }
-    goes_on(m);
-    vmm_stop(m);
-    check(m);
-    machine_free(m);
+    (void)kind;
+    g_usleep(ROUND_US / 4);
+    vmm_slot_sync(m, round % VMM_SLOTS);
+    g_usleep(ROUND_US / 4);
+    vmm_harvest(m);
+    g_usleep(ROUND_US / 4);
+    vmm_slot_sync(m, (round + 1) % VMM_SLOTS);
+    check_standing(m);
 }
 
 /* From each mechanism to each other that is to be had, while the guest runs. */
-static void test_switched(const void *data)
+static void round_switched(Vmm *m, const Kind *kind, int round)
 {
     static const KvmDirtyMechanism by_faults[] = {
         KVMD_LOG, KVMD_WRPROT, KVMD_LOG, KVMD_SHARED, KVMD_WRPROT,
@@ -266,178 +244,69 @@ static void test_switched(const void *data)
         KVMD_LOG, KVMD_DIRTY_BITS, KVMD_LOG, KVMD_LOG, KVMD_DIRTY_BITS,
         KVMD_DIRTY_BITS,
     };
-    const Kind *kind = data;
     const KvmDirtyMechanism *to =
         kind->config.mechanism == KVMD_DIRTY_BITS ? collected : by_faults;
-    Vmm *m;
 
-    if (skipped(kind)) {
-        return;
+    g_usleep(ROUND_US / 2);
+    vmm_harvest(m);
+    g_usleep(ROUND_US / 2);
+    vmm_switch(m, to[round % G_N_ELEMENTS(by_faults)]);
+    if (round % 2) {
+        vmm_sync(m);
     }
-    m = machine_new(kind);
-    vmm_start(m);
-    for (int round = 0; round < kind->rounds; round++) {
-        g_usleep(ROUND_US / 2);
-        vmm_harvest(m);
-        g_usleep(ROUND_US / 2);
-        vmm_switch(m, to[round % G_N_ELEMENTS(by_faults)]);
-        if (round % 2) {
-            vmm_sync(m);
-        }
-        check_standing(m);
-    }
-    goes_on(m);
-    vmm_stop(m);
-    check(m);
-    machine_free(m);
+    check_standing(m);
 }
 
-#define LOG { KVMD_LOG, 0 }
-#define WRPROT { KVMD_WRPROT, 0 }
-#define SHARED { KVMD_SHARED, 0 }
-#define DIRTY_BITS { KVMD_DIRTY_BITS, 0 }
-#define RING(size) { KVMD_RING, size }
+static const Kind kinds[] = {
+    { .name = "log", .config = { KVMD_LOG, 0 }, .vcpus = 2 },
+    { .name = "ring-1024", .config = { KVMD_RING, 1024 }, .vcpus = 1 },
+    { .name = "ring-1024-reaper", .config = { KVMD_RING, 1024 }, .vcpus = 2,
+      .reaper = true },
+    { .name = "ring-4096", .config = { KVMD_RING, 4096 }, .vcpus = 2,
+      .reaper = true },
+    { .name = "ring-65536", .config = { KVMD_RING, 65536 }, .vcpus = 2 },
+    { .name = "wrprot", .config = { KVMD_WRPROT, 0 }, .vcpus = 2 },
+    { .name = "shared", .config = { KVMD_SHARED, 0 }, .vcpus = 2 },
+    { .name = "dirty-bits", .config = { KVMD_DIRTY_BITS, 0 }, .vcpus = 2 },
+};
+
+static const Scenario scenarios[] = {
+    { "", round_sync, 12, 0 },
+    { "signals-", round_sync, 8, 100 },
+    { "slots-", round_slots, 9, 0 },
+    { "toggle-", round_toggle, 9, 0 },
+    { "mixed-", round_mixed, 9, 0 },
+};
+
+static const Scenario switched = { "switched-", round_switched, 12, 0 };
+
+static void add(const Kind *kind, const Scenario *scenario, bool user)
+{
+    g_autofree char *name =
+        g_strconcat("/kvm/", user ? "user-" : "", scenario->name, kind->name,
+                    NULL);
+    Kind *added = g_new(Kind, 1);
+
+    *added = *kind;
+    added->scenario = scenario;
+    added->user = user;
+    g_test_add_data_func_full(name, added, test, g_free);
+}
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        GTestDataFunc test;
-        Kind kind;
-    } tests[] = {
-        { "/kvm/log", test_rounds,
-          { LOG, 2, false, false, 0, 12 } },
-        { "/kvm/ring-1024", test_rounds,
-          { RING(1024), 1, false, false, 0, 16 } },
-        { "/kvm/ring-1024-reaper", test_rounds,
-          { RING(1024), 2, false, true, 0, 16 } },
-        { "/kvm/ring-4096", test_rounds,
-          { RING(4096), 2, false, true, 0, 16 } },
-        { "/kvm/ring-65536", test_rounds,
-          { RING(65536), 2, false, false, 0, 16 } },
-        { "/kvm/slots-log", test_slots,
-          { LOG, 2, false, false, 0, 9 } },
-        { "/kvm/slots-ring-1024", test_slots,
-          { RING(1024), 2, false, true, 0, 12 } },
-        { "/kvm/slots-ring-65536", test_slots,
-          { RING(65536), 2, false, true, 0, 12 } },
-        { "/kvm/toggle-log", test_log_toggled,
-          { LOG, 2, false, false, 0, 9 } },
-        { "/kvm/toggle-ring-4096", test_log_toggled,
-          { RING(4096), 2, false, true, 0, 12 } },
-        { "/kvm/signals-log", test_rounds,
-          { LOG, 1, false, false, 100, 8 } },
-        { "/kvm/signals-ring-1024", test_rounds,
-          { RING(1024), 2, false, true, 100, 16 } },
-        { "/kvm/signals-ring-4096", test_rounds,
-          { RING(4096), 1, false, true, 100, 16 } },
-        { "/kvm/signals-ring-65536", test_rounds,
-          { RING(65536), 1, false, false, 100, 16 } },
-        { "/kvm/user-log", test_rounds,
-          { LOG, 2, true, false, 0, 12 } },
-        { "/kvm/user-ring-1024", test_rounds,
-          { RING(1024), 1, true, false, 0, 16 } },
-        { "/kvm/user-ring-1024-reaper", test_rounds,
-          { RING(1024), 2, true, true, 0, 16 } },
-        { "/kvm/user-ring-4096", test_rounds,
-          { RING(4096), 2, true, true, 0, 16 } },
-        { "/kvm/user-ring-65536", test_rounds,
-          { RING(65536), 2, true, false, 0, 16 } },
-        { "/kvm/user-slots-log", test_slots,
-          { LOG, 2, true, false, 0, 9 } },
-        { "/kvm/user-slots-ring-1024", test_slots,
-          { RING(1024), 2, true, true, 0, 12 } },
-        { "/kvm/user-slots-ring-65536", test_slots,
-          { RING(65536), 2, true, true, 0, 12 } },
-        { "/kvm/user-toggle-log", test_log_toggled,
-          { LOG, 2, true, false, 0, 9 } },
-        { "/kvm/user-toggle-ring-4096", test_log_toggled,
-          { RING(4096), 2, true, true, 0, 12 } },
-        { "/kvm/user-signals-log", test_rounds,
-          { LOG, 1, true, false, 100, 8 } },
-        { "/kvm/user-signals-ring-1024", test_rounds,
-          { RING(1024), 2, true, true, 100, 16 } },
-        { "/kvm/user-signals-ring-4096", test_rounds,
-          { RING(4096), 1, true, true, 100, 16 } },
-        { "/kvm/user-signals-ring-65536", test_rounds,
-          { RING(65536), 1, true, false, 100, 16 } },
-        { "/kvm/wrprot", test_rounds,
-          { WRPROT, 2, false, false, 0, 12 } },
-        { "/kvm/mixed-wrprot", test_mixed,
-          { WRPROT, 2, false, false, 0, 12 } },
-        { "/kvm/slots-wrprot", test_slots,
-          { WRPROT, 2, false, false, 0, 12 } },
-        { "/kvm/toggle-wrprot", test_log_toggled,
-          { WRPROT, 2, false, false, 0, 9 } },
-        { "/kvm/signals-wrprot", test_rounds,
-          { WRPROT, 1, false, false, 100, 8 } },
-        { "/kvm/shared", test_rounds,
-          { SHARED, 2, false, false, 0, 12 } },
-        { "/kvm/mixed-shared", test_mixed,
-          { SHARED, 2, false, false, 0, 12 } },
-        { "/kvm/slots-shared", test_slots,
-          { SHARED, 2, false, false, 0, 12 } },
-        { "/kvm/toggle-shared", test_log_toggled,
-          { SHARED, 2, false, false, 0, 9 } },
-        { "/kvm/signals-shared", test_rounds,
-          { SHARED, 1, false, false, 100, 8 } },
-        { "/kvm/mixed-log", test_mixed,
-          { LOG, 2, false, false, 0, 9 } },
-        { "/kvm/switched", test_switched,
-          { SHARED, 2, false, false, 0, 12 } },
-        { "/kvm/user-wrprot", test_rounds,
-          { WRPROT, 2, true, false, 0, 12 } },
-        { "/kvm/user-mixed-wrprot", test_mixed,
-          { WRPROT, 2, true, false, 0, 12 } },
-        { "/kvm/user-slots-wrprot", test_slots,
-          { WRPROT, 2, true, false, 0, 12 } },
-        { "/kvm/user-toggle-wrprot", test_log_toggled,
-          { WRPROT, 2, true, false, 0, 9 } },
-        { "/kvm/user-signals-wrprot", test_rounds,
-          { WRPROT, 1, true, false, 100, 8 } },
-        { "/kvm/user-shared", test_rounds,
-          { SHARED, 2, true, false, 0, 12 } },
-        { "/kvm/user-mixed-shared", test_mixed,
-          { SHARED, 2, true, false, 0, 12 } },
-        { "/kvm/user-slots-shared", test_slots,
-          { SHARED, 2, true, false, 0, 12 } },
-        { "/kvm/user-toggle-shared", test_log_toggled,
-          { SHARED, 2, true, false, 0, 9 } },
-        { "/kvm/user-signals-shared", test_rounds,
-          { SHARED, 1, true, false, 100, 8 } },
-        { "/kvm/user-mixed-log", test_mixed,
-          { LOG, 2, true, false, 0, 9 } },
-        { "/kvm/user-switched", test_switched,
-          { SHARED, 2, true, false, 0, 12 } },
-        { "/kvm/dirty-bits", test_rounds,
-          { DIRTY_BITS, 2, false, false, 0, 12 } },
-        { "/kvm/mixed-dirty-bits", test_mixed,
-          { DIRTY_BITS, 2, false, false, 0, 12 } },
-        { "/kvm/slots-dirty-bits", test_slots,
-          { DIRTY_BITS, 2, false, false, 0, 12 } },
-        { "/kvm/toggle-dirty-bits", test_log_toggled,
-          { DIRTY_BITS, 2, false, false, 0, 9 } },
-        { "/kvm/signals-dirty-bits", test_rounds,
-          { DIRTY_BITS, 1, false, false, 100, 8 } },
-        { "/kvm/dirty-bits-and-log", test_switched,
-          { DIRTY_BITS, 2, false, false, 0, 12 } },
-        { "/kvm/user-dirty-bits", test_rounds,
-          { DIRTY_BITS, 2, true, false, 0, 12 } },
-        { "/kvm/user-mixed-dirty-bits", test_mixed,
-          { DIRTY_BITS, 2, true, false, 0, 12 } },
-        { "/kvm/user-slots-dirty-bits", test_slots,
-          { DIRTY_BITS, 2, true, false, 0, 12 } },
-        { "/kvm/user-toggle-dirty-bits", test_log_toggled,
-          { DIRTY_BITS, 2, true, false, 0, 9 } },
-        { "/kvm/user-signals-dirty-bits", test_rounds,
-          { DIRTY_BITS, 1, true, false, 100, 8 } },
-        { "/kvm/user-dirty-bits-and-log", test_switched,
-          { DIRTY_BITS, 2, true, false, 0, 12 } },
-    };
-
     g_test_init(&argc, &argv, NULL);
-    for (size_t i = 0; i < G_N_ELEMENTS(tests); i++) {
-        g_test_add_data_func(tests[i].name, &tests[i].kind, tests[i].test);
+    for (size_t k = 0; k < G_N_ELEMENTS(kinds); k++) {
+        KvmDirtyMechanism mechanism = kinds[k].config.mechanism;
+
+        for (int user = 0; user < 2; user++) {
+            for (size_t s = 0; s < G_N_ELEMENTS(scenarios); s++) {
+                add(&kinds[k], &scenarios[s], user);
+            }
+            if (mechanism == KVMD_SHARED || mechanism == KVMD_DIRTY_BITS) {
+                add(&kinds[k], &switched, user);
+            }
+        }
     }
     return g_test_run();
 }
