@@ -101,9 +101,14 @@ def cell(stat: Stat | None) -> str:
 
 
 def ratio(base: Stat | None, ours: Stat | None) -> str:
-    """How many of ours are one of the baseline; more is better for ours."""
-    if base is None or ours is None or not ours.median:
+    """How many of ours are one of the baseline; more is better for ours.
+
+    What came to nothing, or to less by chance, has no ratio.
+    """
+    if base is None or ours is None:
         return NONE
+    if base.median <= 0 or ours.median <= 0:
+        return "noise"
     if len(base.values) > 1 and base != ours and base.noise(ours):
         return "noise"
     return f"{number(base.median / ours.median)}×"

@@ -45,7 +45,7 @@ class Row:
     def label(self) -> str:
         """What it is called in tables and drawings."""
         if self.beside:
-            return "no tracking: another guest is migrated"
+            return "not tracked, another is sent"
         label = f"{self.qemu}, {self.mechanism}"
         return f"{label}, stock kernel" if self.kernel == "stock" else label
 

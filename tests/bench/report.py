@@ -14,6 +14,7 @@ import jinja2
 from .blocks import Block, Chapter, Plot, Table, Text, number
 from .results import Results
 from .step import Step
+from .verdict import verdict
 
 TEMPLATE = "report.html.j2"
 # Chapters, and what each has to show: drawn once, for all that is written.
@@ -67,7 +68,7 @@ def page(shown: Shown, quick: bool, results: Results,
                "steps": measured(chapter, quick, results)}
               for chapter, blocks in shown]
     return environment.get_template(TEMPLATE).render(
-        chapters=filled, about=about)
+        chapters=filled, about=about, verdict=verdict(results))
 
 
 def data(chapters: Sequence[Chapter], quick: bool, results: Results,

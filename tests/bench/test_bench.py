@@ -19,6 +19,7 @@ from .blocks import Block, Chapter, Plot, Table, Text, cell, number, ratio
 from .chapters import CHAPTERS
 from .results import Results, Stat
 from .step import ROOT, Figure, Lab, Step, StepError, parse
+from .verdict import COMPARISONS, verdict
 from .versions import PROGRAMS, programs
 
 VERSIONS = {"our QEMU": "1"}
@@ -74,6 +75,8 @@ def test_noise() -> None:
     assert ratio(stat[2], stat[0]) == "2.5×"
     assert ratio(Stat((6.0,), "ns"), Stat((2.0,), "ns")) == "3×"
     assert ratio(None, stat[0]) == ratio(stat[0], None) == "–"
+    less = Stat((-0.5,), "ns")
+    assert ratio(less, stat[0]) == ratio(stat[0], less) == "noise"
     assert cell(stat[0]) == "2 (1–3)" and cell(None) == "–"
     assert number(1234567) == "1,234,567" and number(0.01234) == "0.0123"
 
@@ -237,6 +240,34 @@ def test_chapter_without_figures(one: Chapter, tmp_path: Path) -> None:
         shown = report.drawn([one], quick, results)
         assert_self_contained(report.page(shown, quick, results, ABOUT))
         assert one.steps(quick)
+
+
+def test_verdict(tmp_path: Path) -> None:
+    """What is better, worse or neither says so; the rest says nothing."""
+    kept, harvest, write = COMPARISONS[:3]
+    lines = {
+        kept.pairs[0]: ("kept-live 50 %", "kept-live 75 %"),
+        harvest.pairs[1]: ("dirty.get.8192 1 ns", "dirty.bits.8192 2 ns"),
+        write.pairs[0]: ("dirty-write.get.262144 -1 ns",
+                         "dirty-write.bits.262144 2 ns"),
+    }
+    steps: dict[str, list[str]] = {}
+    for pair, figures in lines.items():
+        for (step, _), figure in zip(pair, figures):
+            steps.setdefault(step, []).append(figure)
+    one = chapter([echo(name, *said) for name, said in steps.items()])
+    results = Results(tmp_path, VERSIONS)
+    bench.measure(bench.left_to_do([one], True, results), results)
+    assert [re.sub(r"^.*?: | \(stock.*", "", line)
+            for line in verdict(results)] == [
+        "ahead, 1.5×", "behind, 0.5×", "no difference beyond the noise"]
+
+
+def test_verdict_is_of_steps_that_there_are() -> None:
+    """Each comparison names steps that a full run has."""
+    steps = {step.name for one in CHAPTERS for step in one.steps(False)}
+    for each in COMPARISONS:
+        assert {step for step, _ in each.pairs[0]} <= steps, each.what
 
 
 @pytest.mark.parametrize("quick", [True, False])
