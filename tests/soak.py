@@ -13,9 +13,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
+def leave_out_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the soak out unless an expression was given with -m."""
     if config.option.markexpr:
         return
@@ -23,3 +21,6 @@ def pytest_collection_modifyitems(
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
+
+
+pytest_collection_modifyitems = leave_out_soak

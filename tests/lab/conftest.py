@@ -7,9 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import pytest_collection_modifyitems, pytest_configure
+from tests.soak import leave_out_soak, pytest_configure
 
 from .lab import BUILD_KERNEL, must
+
+__all__ = ["pytest_configure"]
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave the soak out, and say what may run beside each other.
+
+    Bochs takes one of this machine's CPUs, whatever it emulates: its tests run
+    beside all others, if pytest-xdist is told to keep groups together.  Tests
+    of one boot stay together so.
+    """
+    leave_out_soak(config, items)
+    for item in items:
+        group = "intel" if "intel" in item.nodeid.lower() else "machine"
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session", autouse=True)
