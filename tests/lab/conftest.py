@@ -19,13 +19,15 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Leave the soak out, and say what may run beside each other.
 
-    Bochs takes one of this machine's CPUs, whatever it emulates: its tests run
-    beside all others, if pytest-xdist is told to keep groups together.  Tests
-    of one boot stay together so.
+    Bochs takes one of this machine's CPUs, whatever it emulates, and test_lab.py
+    mostly boots, which takes one as well.  If pytest-xdist is told to keep groups
+    together, these run beside all others, and the tests of one boot stay together.
     """
     leave_out_soak(config, items)
     for item in items:
-        group = "intel" if "intel" in item.nodeid.lower() else "machine"
+        name = item.nodeid.lower()
+        one_cpu = "intel" in name or "test_lab.py" in name
+        group = "one-cpu" if one_cpu else "all-cpus"
         item.add_marker(pytest.mark.xdist_group(group))
 
 
