@@ -21,10 +21,10 @@ are as good:
   batch is seen by lapped().
 - unstick() without full_fetch: what a ring gave since was reset, and a reset
   that did anything clears full_in_vain.
-- The end of a slot in harvest_group(): a bitmap is whole pages, and so whole
-  groups, and what is behind the slot's end is never set.
-- reset_ring() that does not follow a reset which went further than fetch:
-  collect() has skipped what it could go on to.
+- What makes the engine ask for ever, of a KVM that does nothing: a program that
+  does not end has not seen what that does.  It is test_broken.c that does not.
+- The end of the bitmap in harvest_group(): a bitmap is whole pages, and so
+  whole groups, and kvmd_trim() clears what is behind the slot's end.
 """
 
 from __future__ import annotations
@@ -183,10 +183,10 @@ PUBLISH = (
         suspect(v);
     }
     armed = kvmd_now();
-    publish(kvmd, v);
+    overflow = !publish(kvmd, v) || overflow;
 """,
         """\
-    publish(kvmd, v);
+    overflow = !publish(kvmd, v) || overflow;
     if (!reset_ring(v) || lapped(v)) {
         overflow = true;
         suspect(v);
@@ -518,8 +518,8 @@ SUSPECT = (
         "what a suspect ring has is no overflow",
         "ring.c",
         ("overflow/ahead-by-a-lap", *OVERFLOW),
-        "    return found && !known;\n",
-        "    return false;\n",
+        "    return strange || (found && !known);\n",
+        "    return strange;\n",
     ),
     Mutant(
         "I8",
@@ -612,8 +612,10 @@ OWED = (
         "what a short reset left stops the next harvest",
         "ring.c",
         ("random/overflow-failures", *RING),
-        "            v->fetch++;         /*"
-        " collected before a reset that fell short */\n",
+        """\
+            strange = strange || !v->suspect;
+            v->fetch++;
+""",
         "            break;\n",
     ),
     Mutant(
@@ -1389,8 +1391,115 @@ HOST = (
         "EAGAIN is asked again, for as long as it takes",
         "engine.c",
         LOG,
-        "    } while (ret == -EINTR);\n",
-        "    } while (ret == -EINTR || ret == -EAGAIN);\n",
+        "while (ret == -EINTR && tries++ < INTERRUPTIONS_MAX);\n",
+        "while (ret == -EINTR || ret == -EAGAIN);\n",
+    ),
+)
+
+BROKEN = (
+    Mutant(
+        "I8",
+        "an entry that names no page is left out",
+        "ring.c",
+        ("broken/names-no-page",),
+        "            known = false;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "an entry that KVM handed back is taken for collected",
+        "ring.c",
+        ("broken/handed-back",),
+        "            strange = strange || !v->suspect;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "a reset of more than was collected is as good",
+        "ring.c",
+        ("broken/reset-miscounts",),
+        "        whole = whole && (uint32_t)ret == left && reset_has_come(v);\n",
+        "        whole = whole && (uint32_t)ret >= left && reset_has_come(v);\n",
+    ),
+    Mutant(
+        "I8",
+        "a reset that did nothing is as good",
+        "ring.c",
+        ("broken/reset-does-nothing",),
+        " && reset_has_come(v);\n",
+        ";\n",
+    ),
+    Mutant(
+        "I8",
+        "fetch follows whatever KVM says that it has reset",
+        "ring.c",
+        ("broken/reset-miscounts",),
+        "        v->reset += MIN((uint32_t)ret, left);\n",
+        "        v->reset += ret;\n        v->fetch = MAX(v->fetch, v->reset);\n",
+    ),
+    Mutant(
+        "I8",
+        "what KVM has reset, and says that it has not, is waited for",
+        "ring.c",
+        ("broken/reset-fails-late", "broken/reset-miscounts"),
+        "            follow_reset(v);\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "a vCPU is unstuck while KVM has entries to reset",
+        "ring.c",
+        ("broken/reset-miscounts",),
+        " && nothing_to_reset(kvmd)) {\n",
+        ") {\n",
+    ),
+    Mutant(
+        "host",
+        "a ring of no power of two",
+        "ring.c",
+        ("broken/ring-sizes",),
+        "    return entries ? UINT32_C(1) << (31 - __builtin_clz(entries)) : 0;\n",
+        "    return entries;\n",
+    ),
+    Mutant(
+        "I9",
+        "log: pages behind the slot's end are published",
+        "log.c",
+        ("broken/behind-the-end",),
+        "    kvmd_trim(kvmd, slot, 0, slot->harvested, n);\n",
+        "",
+    ),
+    Mutant(
+        "I9",
+        "protect: pages behind the slot's end are published",
+        "protect.c",
+        ("broken/behind-the-end",),
+        "    kvmd_trim(kvmd, slot, first, words, n);\n",
+        "",
+    ),
+    Mutant(
+        "I9",
+        "shared: groups behind the slot's end are harvested",
+        "shared.c",
+        ("broken/behind-the-end",),
+        "    if (group >= groups_of(kvmd, slot)) {\n",
+        "    if (false) {\n",
+    ),
+    Mutant(
+        "I9",
+        "shared: the bitmap is where KVM says, in the file or not",
+        "shared.c",
+        ("broken/map-too-small",),
+        "        !fits(kvmd_slot_pages(kvmd, slot), args->bitmap_offset, size) ||\n",
+        "",
+    ),
+    Mutant(
+        "host",
+        "a success that is not 0 re-arms no more",
+        "protect.c",
+        ("broken/more-than-success",),
+        "    while (ret >= 0 && (region =",
+        "    while (ret == 0 && (region =",
     ),
 )
 
@@ -1407,6 +1516,7 @@ MUTANTS = (
     + PROTECT_FAILS
     + SHARED
     + COLLECTED
+    + BROKEN
     + SWITCHED
     + COST
     + JUST_IN_TIME

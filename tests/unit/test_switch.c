@@ -459,7 +459,8 @@ static void refuse_flag(void *opaque, FakePoint point, FakeVcpu *v)
     (void)v;
     if (point == FAKE_REGION_END && !k->slots[0][0]->dirty) {
         k->inject[0] = (FakeInjection) {
-            KVM_SET_USER_MEMORY_REGION, ENOMEM, 2   /* and of the other */
+            .request = KVM_SET_USER_MEMORY_REGION, .err = ENOMEM,
+            .times = 2,         /* and of the other slot */
         };
         k->hook = NULL;
     }

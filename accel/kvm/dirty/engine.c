@@ -80,17 +80,20 @@ int64_t kvmd_now(void)
 }
 
 /*
- * A signal is delivered before the next try, which so does not meet it again.
- * EAGAIN is what no ioctl that the engine calls has a reason for (Linux 6.1):
- * to ask for ever would hide one that had, with the lock held.
+ * A signal is delivered before the next try, which so does not meet it again:
+ * only a KVM that is broken has that reason so often.  EAGAIN is what no ioctl
+ * that the engine calls has a reason for (Linux 6.1).  To ask for ever would
+ * hide either, with the lock held.
  */
+#define INTERRUPTIONS_MAX 10000
+
 int kvmd_vm_ioctl(KvmDirty *kvmd, unsigned long request, void *arg)
 {
-    int ret;
+    int ret, tries = 0;
 
     do {
         ret = kvmd->vmm.vm_ioctl(kvmd->opaque, request, arg);
-    } while (ret == -EINTR);
+    } while (ret == -EINTR && tries++ < INTERRUPTIONS_MAX);
     return ret;
 }
 
@@ -179,7 +182,7 @@ static void forget_reasons(KvmDirty *kvmd)
  */
 static KvmDirtyMechanism ring_if_any(KvmDirty *kvmd)
 {
-    if (kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING)) {
+    if (kvmd_ring_most(kvmd)) {
         return KVMD_RING;
     }
     kvmd_warn(kvmd, "dirty-ring-size=%u has no effect: this host's KVM has no "
@@ -416,6 +419,7 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
     if (slot && kvmd_slot_logged(slot) && kvmd_clears(kvmd) && pages) {
         ret = in_slot(kvmd, slot, first, pages) ?
             kvmd->ops->clear(kvmd, slot, first, pages) : -EINVAL;
+        ret = MIN(ret, 0);
     }
     g_mutex_unlock(&kvmd->lock);
     return ret;

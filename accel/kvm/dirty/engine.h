@@ -200,6 +200,21 @@ static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
 }
 
 /*
+ * Of @n words of the bitmap of @slot, from page @first on, clear what is behind
+ * its end: no KVM that is right sets it.
+ */
+static inline void kvmd_trim(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                             uint64_t first, uint64_t *words, size_t n)
+{
+    uint64_t pages = kvmd_slot_pages(kvmd, slot) - first;
+
+    if (n && pages < n * KVMD_WORD_PAGES) {
+        words[n - 1] &= GUINT64_TO_LE(
+            ~(~UINT64_C(0) << pages % KVMD_WORD_PAGES));
+    }
+}
+
+/*
  * log.c: a harvest of @slot failed with @ret: publish all of it.  The operator
  * is told, but not by each of the many syncs of a display.
  */
@@ -225,9 +240,12 @@ int kvmd_protect_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot);
 int kvmd_protect_sync_all(KvmDirty *kvmd);
 int kvmd_protect_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
                        uint64_t first, uint64_t pages);
-/* A harvest took these @n words of the slot's bitmap, from page @first on. */
+/*
+ * A harvest took these @n words of the slot's bitmap, from page @first on;
+ * they are trimmed.
+ */
 void kvmd_protect_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
-                        const uint64_t *words, size_t n);
+                        uint64_t *words, size_t n);
 void kvmd_protect_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot);
 void kvmd_protect_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot);
 
@@ -266,6 +284,9 @@ void kvmd_overflow(KvmDirty *kvmd);
 int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot);
 void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
                         uint64_t first, uint64_t pages);
+
+/* ring.c: the most entries that a ring may have; 0 if there are no rings. */
+uint32_t kvmd_ring_most(KvmDirty *kvmd);
 
 /* ring.c: reap one ring, or all if @vcpu is NULL; returns the pages taken. */
 uint64_t kvmd_ring_reap(KvmDirty *kvmd, KvmDirtyVcpu *vcpu);

@@ -130,11 +130,13 @@ static void leave_words_unarmed(const KvmDirty *kvmd, KvmDirtySlot *slot,
 }
 
 void kvmd_protect_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
-                        const uint64_t *words, size_t n)
+                        uint64_t *words, size_t n)
 {
-    uint64_t pages = kvmd_count_pages(words, n);
+    uint64_t pages;
     int64_t start;
 
+    kvmd_trim(kvmd, slot, first, words, n);
+    pages = kvmd_count_pages(words, n);
     if (!pages) {
         return;
     }
@@ -206,7 +208,7 @@ static int rearm(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t region,
     };
     int ret = kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_RANGE, &range);
 
-    for (; ret == 0 && region < end; region++) {
+    for (; ret >= 0 && region < end; region++) {
         *word_of(slot, region) &= ~bit_of(region);
     }
     return ret;
@@ -217,7 +219,7 @@ static int rearm_some(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t region,
 {
     int ret = 0;
 
-    while (ret == 0 && (region = find(slot, region, end, true)) < end) {
+    while (ret >= 0 && (region = find(slot, region, end, true)) < end) {
         uint64_t armed = find(slot, region, end, false);
 
         ret = rearm(kvmd, slot, region, armed);

@@ -187,13 +187,17 @@ static void settle(KvmDirtyVcpu *v, bool found)
     }
 }
 
-/* Returns: true if, by what it found in a suspect ring, that overflowed. */
+/*
+ * Returns: true if, by what it found in a suspect ring, that overflowed; or if
+ * by what it found in another, which then is suspect, KVM cannot be right.
+ */
 static bool collect(KvmDirtyVcpu *v)
 {
     uint32_t size = v->kvmd->ring_size;
-    uint32_t most = MIN(MIN(size / BATCH_FRACTION, BATCH_MAX), v->left);
+    uint32_t batch = CLAMP(size / BATCH_FRACTION, 1, BATCH_MAX);
+    uint32_t most = MIN(batch, v->left);
     bool known = !v->suspect || v->drained;
-    bool found = false;
+    bool found = false, strange = false;
 
     v->n = 0;
     v->batch_reset = v->reset;
@@ -201,7 +205,9 @@ static bool collect(KvmDirtyVcpu *v)
         uint32_t flags = gfn_flags(entry(v, v->fetch));
 
         if (flags & KVM_DIRTY_GFN_F_RESET) {
-            v->fetch++;         /* collected before a reset that fell short */
+            /* It was collected before a reset that fell short, if that is so. */
+            strange = strange || !v->suspect;
+            v->fetch++;
         } else if (v->n == most) {
             break;
         } else if (flags & KVM_DIRTY_GFN_F_DIRTY) {
@@ -217,7 +223,10 @@ static bool collect(KvmDirtyVcpu *v)
         }
     }
     v->left -= v->n;
-    return found && !known;
+    if (strange) {
+        suspect(v);
+    }
+    return strange || (found && !known);
 }
 
 /*
@@ -245,9 +254,25 @@ static void warn_of_reset(KvmDirty *kvmd, int error)
     }
 }
 
+/* Only KVM frees an entry, and then it has passed it, whatever it counted. */
+static void follow_reset(KvmDirtyVcpu *v)
+{
+    while (v->reset != v->fetch &&
+           !(gfn_flags(entry(v, v->reset)) &
+             (KVM_DIRTY_GFN_F_DIRTY | KVM_DIRTY_GFN_F_RESET))) {
+        v->reset++;
+    }
+}
+
+/* Whether KVM has reset the entry before fetch; it may be filled again. */
+static bool reset_has_come(const KvmDirtyVcpu *v)
+{
+    return !(gfn_flags(entry(v, v->fetch - 1)) & KVM_DIRTY_GFN_F_RESET);
+}
+
 /*
  * KVM stops before fetch at an entry that was filled again before its time.
- * Returns: false if less was re-armed than was collected.
+ * Returns: false if what was re-armed is not just what was collected.
  */
 static bool reset_collected(KvmDirtyVcpu *v)
 {
@@ -255,21 +280,20 @@ static bool reset_collected(KvmDirtyVcpu *v)
     int tries = 0;
 
     while (v->fetch != v->reset && tries < RESET_TRIES) {
+        uint32_t left = v->fetch - v->reset;
         int ret = reset_ioctl(v->kvmd);
 
         if (ret < 0) {
             warn_of_reset(v->kvmd, -ret);
             return false;
         }
-        if ((uint32_t)ret > v->fetch - v->reset) {
-            v->fetch = v->reset + ret;
-        }
-        v->reset += ret;
+        whole = whole && (uint32_t)ret == left && reset_has_come(v);
+        v->reset += MIN((uint32_t)ret, left);
         v->full_in_vain = v->full_in_vain && !ret;
-        whole = whole && v->fetch == v->reset;
         if (!ret && is_dirty(v, v->reset)) {
             v->fetch = v->reset;
         } else if (!ret) {
+            follow_reset(v);
             tries++;
         }
     }
@@ -290,10 +314,15 @@ static bool reset_ring(KvmDirtyVcpu *v)
     return whole;
 }
 
-static void publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
+/*
+ * Returns: false if an entry names no page: it was torn by an overflow, or KVM
+ * is not right, and which page was written is unknown.
+ */
+static bool publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
 {
     KvmDirtySlot *slot = NULL;
     uint64_t first = 0, word = 0;
+    bool known = true;
 
     for (uint32_t i = 0; i < v->n; i++) {
         const RingPage *page = &v->batch[i];
@@ -301,7 +330,8 @@ static void publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
         uint64_t bit = page->offset % KVMD_WORD_PAGES;
 
         if (!of || page->offset >= kvmd_slot_pages(kvmd, of)) {
-            continue;           /* torn by an overflow */
+            known = false;
+            continue;
         }
         if (word && (of != slot || page->offset - bit != first)) {
             kvmd_publish(kvmd, slot, first, &word, 1);
@@ -317,6 +347,7 @@ static void publish(KvmDirty *kvmd, const KvmDirtyVcpu *v)
     if (v->n && v->vcpu && kvmd->vmm.collected) {
         kvmd->vmm.collected(kvmd->opaque, v->vcpu, v->n);
     }
+    return known;
 }
 
 /* Returns: false if @v overflowed, or may have. */
@@ -331,7 +362,7 @@ static bool reap_batch(KvmDirty *kvmd, KvmDirtyVcpu *v)
         suspect(v);
     }
     armed = kvmd_now();
-    publish(kvmd, v);
+    overflow = !publish(kvmd, v) || overflow;
     kvmd->stats.harvest_ns += collected - start;
     kvmd->stats.rearm_ns += armed - collected;
     kvmd->stats.publish_ns += kvmd_now() - armed;
@@ -398,7 +429,7 @@ uint64_t kvmd_ring_reap(KvmDirty *kvmd, KvmDirtyVcpu *vcpu)
 /* No ring of @size entries has a soft limit below this. */
 static uint32_t soft_limit_min(uint32_t size)
 {
-    return MAX(size / SOFT_LIMIT_FRACTION,
+    return MAX(MAX(size / SOFT_LIMIT_FRACTION, 1),
                size - MIN(size, RESERVE_MAX));
 }
 
@@ -460,11 +491,23 @@ void kvmd_ring_reap_filled(KvmDirty *kvmd, double least)
     reap(kvmd, (KvmDirtyVcpu **)filled->pdata, filled->len);
 }
 
+/* Whether KVM has reset all that it was given to reset. */
+static bool nothing_to_reset(KvmDirty *kvmd)
+{
+    int ret = reset_ioctl(kvmd);
+
+    if (ret < 0) {
+        warn_of_reset(kvmd, -ret);
+    }
+    return ret == 0;
+}
+
 /*
  * The vCPU of @v left KVM with a full ring, and there was nothing to collect.
  * Once, that can be another thread's doing, which reaped it on its way here.
  * Twice with no entry collected in between, KVM has since found dirty - reset
- * at the soft limit or beyond, while reset was where it is now.
+ * at the soft limit or beyond, while reset was where it is now; unless KVM has
+ * not reset what it said it had.
  */
 static void unstick(KvmDirty *kvmd, KvmDirtyVcpu *v)
 {
@@ -477,7 +520,7 @@ static void unstick(KvmDirty *kvmd, KvmDirtyVcpu *v)
     if (!v->suspect) {
         suspect(v);
         kvmd_overflow(kvmd);
-    } else if (!kvmd->owing) {
+    } else if (!kvmd->owing && nothing_to_reset(kvmd)) {
         pass_over(v, soft_limit_min(kvmd->ring_size));
         reset_ring(v);
     }
@@ -579,10 +622,18 @@ void kvmd_vcpu_remove(KvmDirtyVcpu *v)
     g_mutex_unlock(&kvmd->lock);
 }
 
+/* KVM says how many bytes, which may be no power of two. */
+uint32_t kvmd_ring_most(KvmDirty *kvmd)
+{
+    uint32_t entries = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING) /
+        sizeof(struct kvm_dirty_gfn);
+
+    return entries ? UINT32_C(1) << (31 - __builtin_clz(entries)) : 0;
+}
+
 static bool ring_enable(KvmDirty *kvmd, GError **error)
 {
-    uint32_t most = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING) /
-        sizeof(struct kvm_dirty_gfn);
+    uint32_t most = kvmd_ring_most(kvmd);
     int ret;
 
     if (!most) {

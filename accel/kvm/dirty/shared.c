@@ -42,26 +42,57 @@ static bool shared_enable(KvmDirty *kvmd, GError **error)
     return kvmd_shared_enable(kvmd, KVMD_SHARED, error);
 }
 
+/* Whether @bits bits fit behind @offset in a mapping of @size bytes. */
+static bool fits(uint64_t bits, uint64_t offset, uint64_t size)
+{
+    uint64_t bytes = kvmd_words(bits) * sizeof(uint64_t);
+
+    return offset % sizeof(uint64_t) == 0 && bytes <= size &&
+           offset <= size - bytes;
+}
+
+static uint64_t groups_of(const KvmDirty *kvmd, const KvmDirtySlot *slot)
+{
+    return (kvmd_slot_pages(kvmd, slot) + KVM_DIRTY_SUMMARY_PAGES - 1) /
+        KVM_DIRTY_SUMMARY_PAGES;
+}
+
+/* Returns: where it is mapped, or NULL with errno set. */
+static void *map_file(KvmDirty *kvmd, const KvmDirtySlot *slot, int fd,
+                      const struct kvm_dirty_bitmap_fd *args)
+{
+    uint64_t size = args->bitmap_size + args->summary_size;
+    void *base;
+
+    if (size < args->bitmap_size ||
+        !fits(kvmd_slot_pages(kvmd, slot), args->bitmap_offset, size) ||
+        !fits(groups_of(kvmd, slot), args->summary_offset, size)) {
+        errno = EPROTO;
+        return NULL;
+    }
+    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return base == MAP_FAILED ? NULL : base;
+}
+
 /* Returns: 0, or -errno with nothing mapped. */
 static int map(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     struct kvm_dirty_bitmap_fd args = { .slot = slot->region.slot };
     int fd = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_BITMAP_FD, &args);
-    size_t size = args.bitmap_size + args.summary_size;
     void *base;
     int err;
 
     if (fd < 0) {
         return fd;
     }
-    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    base = map_file(kvmd, slot, fd, &args);
     err = errno;
     close(fd);
-    if (base == MAP_FAILED) {
+    if (!base) {
         return -err;
     }
     slot->map.base = base;
-    slot->map.size = size;
+    slot->map.size = args.bitmap_size + args.summary_size;
     slot->map.bitmap = (void *)((char *)base + args.bitmap_offset);
     slot->map.summary = (void *)((char *)base + args.summary_offset);
     return 0;
@@ -90,10 +121,13 @@ void kvmd_shared_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 static void harvest_group(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t group)
 {
     uint64_t first = group * GROUP_WORDS;
-    size_t n = MIN(GROUP_WORDS,
-                   kvmd_words(kvmd_slot_pages(kvmd, slot)) - first);
     uint64_t words[GROUP_WORDS];
+    size_t n;
 
+    if (group >= groups_of(kvmd, slot)) {
+        return;                 /* no KVM that is right says so */
+    }
+    n = MIN(GROUP_WORDS, kvmd_words(kvmd_slot_pages(kvmd, slot)) - first);
     for (size_t i = 0; i < n; i++) {
         words[i] = bitmap_take(&slot->map.bitmap[first + i]);
     }
