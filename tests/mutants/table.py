@@ -1014,8 +1014,16 @@ SWITCHED = (
         "switch: what a harvest left stays un-armed",
         "slot.c",
         ("switch/log-flag-stays", *SWITCH),
-        "    if (kvmd_clears(kvmd)) {\n",
-        "    if (0) {\n",
+        "    return kvmd_clears(kvmd) ?\n",
+        "    return false ?\n",
+    ),
+    Mutant(
+        "I3",
+        "switch: it goes on although a slot cannot be re-armed",
+        "engine.c",
+        ("switch/cannot-rearm",),
+        "    ret = kvmd_slots_rearm(kvmd);\n    if (ret < 0) {\n",
+        "    ret = kvmd_slots_rearm(kvmd);\n    if (false) {\n",
     ),
     Mutant(
         "I3",

@@ -269,6 +269,7 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
 bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
 {
     const KvmDirtyConfig config = { .mechanism = mechanism };
+    int ret;
 
     if (kvmd->ring_size || mechanism == KVMD_RING) {
         g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
@@ -278,6 +279,14 @@ bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
         return false;
     }
     g_mutex_lock(&kvmd->lock);
+    ret = kvmd_slots_rearm(kvmd);
+    if (ret < 0) {
+        g_mutex_unlock(&kvmd->lock);
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_REFUSED,
+                    "set-dirty-tracking is not possible now: KVM cannot "
+                    "re-arm the pages that were found (%s)", g_strerror(-ret));
+        return false;
+    }
     mechanism = choose(kvmd, &config, "set-dirty-tracking ", KVMD_CHOICE_SWITCH,
                        error);
     if (mechanism != KVMD_AUTO && mechanism != kvmd->mechanism) {

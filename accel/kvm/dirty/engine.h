@@ -152,9 +152,11 @@ KvmDirtySlot *kvmd_slot_get(KvmDirty *kvmd, uint32_t slot_id);
 /* Calls @func on every logged slot; returns its first error, or 0. */
 int kvmd_slots_foreach_logged(KvmDirty *kvmd,
                               int (*func)(KvmDirty *, KvmDirtySlot *));
+/* Publish what is found, and leave nothing un-armed; 0 or -errno. */
+int kvmd_slots_rearm(KvmDirty *kvmd);
 /*
- * End the logging of all slots, and begin it again; what is found before and
- * everything after is published.
+ * End the logging of all slots, of which nothing is un-armed: should the log
+ * flag stay, so would that.  And begin it again; then everything is published.
  */
 void kvmd_slots_pause(KvmDirty *kvmd);
 void kvmd_slots_resume(KvmDirty *kvmd);

@@ -213,13 +213,20 @@ int kvmd_slot_set(KvmDirty *kvmd,
     return ret;
 }
 
-/* Should the log flag stay, so does what is un-armed: nothing may be. */
-static int slot_pause(KvmDirty *kvmd, KvmDirtySlot *slot)
+static int slot_rearm(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     sync_for(kvmd, slot);
-    if (kvmd_clears(kvmd)) {
-        kvmd->ops->clear(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
-    }
+    return kvmd_clears(kvmd) ?
+        kvmd->ops->clear(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot)) : 0;
+}
+
+int kvmd_slots_rearm(KvmDirty *kvmd)
+{
+    return kvmd_slots_foreach_logged(kvmd, slot_rearm);
+}
+
+static int slot_pause(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
     kvmd_slot_log_flag(kvmd, slot, false);
     slot_stop(kvmd, slot);
     return 0;
