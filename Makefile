@@ -5,8 +5,9 @@
 # make demo     install what is missing, build, and show a migration
 # make check    install what is missing, build, and run every test
 # make soak     twenty migrations with each mechanism and ring size, more with
-#               libvirt, all of the lab's selftests and mutants, and the
-#               largest search of the models
+#               libvirt, random commands and a broken KVM for an hour or more,
+#               all of the lab's selftests and mutants, and the largest search
+#               of the models
 # make bench    measure stock and ours, and write build/bench/report.html;
 #               QUICK=1 takes 10 minutes, all of it an hour; CHAPTERS="..." some
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
@@ -42,7 +43,7 @@ kernel:
 soak: deps
 	@scripts/build-engine
 	@scripts/make-qemu
-	@build/venv/bin/python -m pytest tests/model tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
+	@build/venv/bin/python -m pytest tests/model tests/unit tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
 		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
 
 bench: deps

@@ -75,6 +75,7 @@ CHECKED = {
         "test_free_page_hints.py::test_hints[dirty-bits]",
         "test_hotplug.py::test_plug_and_unplug[dirty-bits-sequential-3]",
         "test_hotplug.py::test_dimm[dirty-bits]",
+        "test_random_commands.py::test_random_commands_with_dirty_bits",
         "test_display.py::test_painting[dirty-bits-hot-spot-2]",
         "test_display.py::test_memory_comes_and_goes[dirty-bits-random-4]",
         "test_stock_peer.py::test_to_stock[dirty-bits-pc]",

@@ -46,6 +46,7 @@ VARIANTS = {
     "protect": "hooked",
     "dirty_bits": "plain",
     "switch": "hooked",
+    "broken": "plain",
     "random": "hooked",
     "reaper": "clocked",
     "split": "plain",

@@ -15,16 +15,17 @@ are as good:
   it finds all the same entries.
 - A batch as long as the ring, or a ring that turns out suspect and is searched
   by the next reap only: a false alarm, or a later one, loses no page.
-- ring_settle() without a look at ring_lapped(): ring_reap_batch() has the same look after it.
-- "drained" although a reset is owed: all of the ring was searched in vain.
+- ring_settle() without a look at ring_lapped(): ring_reap_batch() has the same
+  look after it.
+- "drained" although a reset failed: all of the ring was searched in vain.
 - ring_close_gap() in a ring that is not suspect: what made the gap in that very
   batch is seen by ring_lapped().
 - ring_unstick() without full_fetch: what a ring gave since was reset, and a reset
   that did anything clears full_in_vain.
-- The end of a slot in map_harvest_group(): a bitmap is whole pages, and so whole
-  groups, and what is behind the slot's end is never set.
-- ring_reset() that does not follow a reset which went further than fetch:
-  ring_collect() has skipped what it could go on to.
+- What makes the engine ask for ever, of a KVM that does nothing: a program that
+  does not end has not seen what that does.  It is test_broken.c that does not.
+- The end of the bitmap in map_harvest_group(): a bitmap is whole pages, and so
+  whole groups, and kvmd_trim() clears what is behind the slot's end.
 """
 
 from __future__ import annotations
@@ -193,10 +194,10 @@ PUBLISH = (
         ring_suspect(r);
     }
     armed = kvmd_now();
-    ring_publish(kvmd, r);
+    overflow = !ring_publish(kvmd, r) || overflow;
 """,
         """\
-    ring_publish(kvmd, r);
+    overflow = !ring_publish(kvmd, r) || overflow;
     if (!ring_reset(r) || ring_lapped(r)) {
         overflow = true;
         ring_suspect(r);
@@ -527,8 +528,8 @@ SUSPECT = (
         "what a suspect ring has is no overflow",
         "ring.c",
         ("overflow/ahead-by-a-lap", *OVERFLOW),
-        "    return found && !known;\n",
-        "    return false;\n",
+        "    return strange || (found && !known);\n",
+        "    return strange;\n",
     ),
     Mutant(
         "I8",
@@ -599,14 +600,6 @@ STUCK = (
     ),
     Mutant(
         "I8",
-        "a vCPU is stuck while a reset is owed",
-        "ring.c",
-        ("ring/reset-fails-for-long", *OVERFLOW),
-        "    } else if (!vm->owing) {\n",
-        "    } else {\n",
-    ),
-    Mutant(
-        "I8",
         "a vCPU gets unstuck in a ring that is not suspect",
         "ring.c",
         ("random/overflow", *OVERFLOW),
@@ -615,47 +608,17 @@ STUCK = (
     ),
 )
 
-OWED = (
+SHORT_RESETS = (
     Mutant(
         "I8",
         "what a short reset left stops the next harvest",
         "ring.c",
         ("random/overflow-failures", *RING),
-        "            r->fetch++;         /*"
-        " collected before a reset that fell short */\n",
+        """\
+            strange = strange || !r->suspect;
+            r->fetch++;
+""",
         "            break;\n",
-    ),
-    Mutant(
-        "I8",
-        "rings are reaped while a reset is owed",
-        "ring.c",
-        RING,
-        "i < n && ring_settle_debt(vm); i++",
-        "i < n; i++",
-    ),
-    Mutant(
-        "I8",
-        "what is owed is forgotten",
-        "ring.c",
-        RING,
-        "    vm->owing = r->fetch == r->reset ? NULL : r;\n",
-        "    (void)vm;\n",
-    ),
-    Mutant(
-        "I8",
-        "what unsticking owes is forgotten",
-        "ring.c",
-        ("overflow/unstick-fails", *RING),
-        "        ring_reset(r);\n    }\n}\n",
-        "        ring_reset(r);\n        vm->owing = NULL;\n    }\n}\n",
-    ),
-    Mutant(
-        "I8",
-        "a debt is no overflow",
-        "ring.c",
-        RING,
-        "    bool good = !vm->owing && !vm->unarmed;\n",
-        "    bool good = !vm->unarmed;\n",
     ),
     Mutant(
         "I8",
@@ -723,7 +686,7 @@ PROTECT_ORDER = (
         "protect: the regions behind an armed one are not re-armed",
         "region.c",
         PROTECT,
-        "    while (ret == 0 &&\n"
+        "    while (ret >= 0 &&\n"
         "           (region = region_find(slot, region, end, true)) < end) {\n",
         "    if ((region = region_find(slot, region, end, true)) < end) {\n",
     ),
@@ -759,7 +722,7 @@ PROTECT_FAILS = (
         "protect: a re-arm that failed is taken for one",
         "region.c",
         ("protect/shared/rearm-fails", *PROTECT),
-        "    for (; ret == 0 && region < end; region++) {\n",
+        "    for (; ret >= 0 && region < end; region++) {\n",
         "    for (; region < end; region++) {\n",
     ),
     Mutant(
@@ -778,7 +741,7 @@ PROTECT_FAILS = (
         "protect: the next re-arm that succeeds makes good for one that failed",
         "region.c",
         ("protect/shared/rearm-fails", *PROTECT),
-        "    while (ret == 0 &&\n           (region",
+        "    while (ret >= 0 &&\n           (region",
         "    while ((region",
     ),
     Mutant(
@@ -1024,8 +987,16 @@ SWITCHED = (
         "switch: what a harvest left stays un-armed",
         "slot-set.c",
         ("switch/log-flag-stays", *SWITCH),
-        "    if (kvmd_leaves_unarmed(kvmd)) {\n",
-        "    if (0) {\n",
+        "    return kvmd_leaves_unarmed(kvmd) ?\n",
+        "    return false ?\n",
+    ),
+    Mutant(
+        "I3",
+        "switch: it goes on although a slot cannot be re-armed",
+        "engine.c",
+        ("switch/cannot-rearm",),
+        "    ret = kvmd_slots_rearm(kvmd);\n    if (ret < 0) {\n",
+        "    ret = kvmd_slots_rearm(kvmd);\n    if (false) {\n",
     ),
     Mutant(
         "I3",
@@ -1399,8 +1370,115 @@ HOST = (
         "EAGAIN is asked again, for as long as it takes",
         "vm.c",
         LOG,
-        "    } while (ret == -EINTR);\n",
-        "    } while (ret == -EINTR || ret == -EAGAIN);\n",
+        "while (ret == -EINTR && tries++ < INTERRUPTIONS_MAX);\n",
+        "while (ret == -EINTR || ret == -EAGAIN);\n",
+    ),
+)
+
+BROKEN = (
+    Mutant(
+        "I8",
+        "an entry that names no page is left out",
+        "ring.c",
+        ("broken/names-no-page",),
+        "            known = false;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "an entry that KVM handed back is taken for collected",
+        "ring.c",
+        ("broken/handed-back",),
+        "            strange = strange || !r->suspect;\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "a reset of more than was collected is as good",
+        "ring.c",
+        ("broken/reset-miscounts",),
+        "        whole = whole && (uint32_t)ret == left && ring_reset_has_come(r);\n",
+        "        whole = whole && (uint32_t)ret >= left && ring_reset_has_come(r);\n",
+    ),
+    Mutant(
+        "I8",
+        "a reset that did nothing is as good",
+        "ring.c",
+        ("broken/reset-does-nothing",),
+        " && ring_reset_has_come(r);\n",
+        ";\n",
+    ),
+    Mutant(
+        "I8",
+        "fetch follows whatever KVM says that it has reset",
+        "ring.c",
+        ("broken/reset-miscounts",),
+        "        r->reset += MIN((uint32_t)ret, left);\n",
+        "        r->reset += ret;\n        r->fetch = MAX(r->fetch, r->reset);\n",
+    ),
+    Mutant(
+        "I8",
+        "what KVM has reset, and says that it has not, is waited for",
+        "ring.c",
+        ("broken/reset-fails-late", "broken/reset-miscounts"),
+        "            ring_follow_reset(r);\n",
+        "",
+    ),
+    Mutant(
+        "I8",
+        "a vCPU is unstuck while KVM has entries to reset",
+        "ring.c",
+        ("broken/reset-miscounts",),
+        "    } else if (ring_nothing_to_reset(kvmd)) {\n",
+        "    } else {\n",
+    ),
+    Mutant(
+        "host",
+        "a ring of no power of two",
+        "ring.c",
+        ("broken/ring-sizes",),
+        "    return entries ? UINT32_C(1) << (31 - __builtin_clz(entries)) : 0;\n",
+        "    return entries;\n",
+    ),
+    Mutant(
+        "I9",
+        "log: pages behind the slot's end are published",
+        "log.c",
+        ("broken/behind-the-end",),
+        "    kvmd_trim(kvmd, slot, 0, harvested, n);\n",
+        "",
+    ),
+    Mutant(
+        "I9",
+        "protect: pages behind the slot's end are published",
+        "publish.c",
+        ("broken/behind-the-end",),
+        "    kvmd_trim(kvmd, slot, first, words, n);\n",
+        "",
+    ),
+    Mutant(
+        "I9",
+        "shared: groups behind the slot's end are harvested",
+        "map.c",
+        ("broken/behind-the-end",),
+        "    if (group >= map_groups(kvmd, slot)) {\n",
+        "    if (false) {\n",
+    ),
+    Mutant(
+        "I9",
+        "shared: the bitmap is where KVM says, in the file or not",
+        "map.c",
+        ("broken/map-too-small",),
+        "        !map_fits(kvmd_slot_pages(kvmd, slot), args->bitmap_offset, size) ||\n",
+        "",
+    ),
+    Mutant(
+        "host",
+        "a success that is not 0 re-arms no more",
+        "region.c",
+        ("broken/more-than-success",),
+        "    while (ret >= 0 &&\n           (region =",
+        "    while (ret == 0 &&\n           (region =",
     ),
 )
 
@@ -1412,11 +1490,12 @@ MUTANTS = (
     + ANSWERED
     + SUSPECT
     + STUCK
-    + OWED
+    + SHORT_RESETS
     + PROTECT_ORDER
     + PROTECT_FAILS
     + SHARED
     + COLLECTED
+    + BROKEN
     + SWITCHED
     + COST
     + JUST_IN_TIME

@@ -8,9 +8,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/kvm_dirty_tracking.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -222,16 +222,25 @@ bool fake_vcpu_enters(const FakeVcpu *v)
 }
 
 /* kvm_dirty_ring_push() */
-static void ring_push(FakeVcpu *v, uint32_t slot_id, uint64_t page)
+void fake_vcpu_fill(FakeVcpu *v, const struct kvm_dirty_gfn *gfn)
 {
     uint32_t size = v->kvm->ring_size;
-    struct kvm_dirty_gfn *gfn = &v->gfns[v->dirty_index & (size - 1)];
+    struct kvm_dirty_gfn *to = &v->gfns[v->dirty_index & (size - 1)];
 
     v->lost += fake_vcpu_used(v) >= size;
-    __atomic_store_n(&gfn->slot, slot_id, __ATOMIC_RELAXED);
-    __atomic_store_n(&gfn->offset, page, __ATOMIC_RELAXED);
-    __atomic_store_n(&gfn->flags, KVM_DIRTY_GFN_F_DIRTY, __ATOMIC_RELEASE);
+    __atomic_store_n(&to->slot, gfn->slot, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->offset, gfn->offset, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->flags, gfn->flags, __ATOMIC_RELEASE);
     __atomic_store_n(&v->dirty_index, v->dirty_index + 1, __ATOMIC_RELAXED);
+}
+
+static void ring_push(FakeVcpu *v, uint32_t slot_id, uint64_t page)
+{
+    const struct kvm_dirty_gfn gfn = {
+        .flags = KVM_DIRTY_GFN_F_DIRTY, .slot = slot_id, .offset = page,
+    };
+
+    fake_vcpu_fill(v, &gfn);
 }
 
 /* The page first, then what stands for it: ordering.h tells why. */
@@ -380,8 +389,9 @@ static void group_rearm(FakeKvm *k, const Group *group)
     }
     g_mutex_lock(&k->mmu_lock);
     slot = slot_get(k, group->slot_id);
-    if (slot && group->offset + (BITS - 1 - __builtin_clzll(group->mask)) <
-        slot->pages) {
+    if (slot && group->offset < slot->pages &&
+        BITS - 1 - (uint64_t)__builtin_clzll(group->mask) <
+        slot->pages - group->offset) {
         for (uint64_t mask = group->mask; mask; mask &= mask - 1) {
             slot->writable[group->offset + __builtin_ctzll(mask)] = false;
             k->rearmed++;
@@ -491,11 +501,18 @@ static int reset_rings(FakeKvm *k)
     k->resets++;
     at(k, FAKE_RESET_BEGIN, NULL);
     for (guint i = 0; i < k->vcpus->len; i++) {
+        if (k->reset_lies && k->reset_idles) {
+            break;
+        }
         if (ring_reset(g_ptr_array_index(k->vcpus, i), &count)) {
             break;
         }
     }
     at(k, FAKE_RESET_END, NULL);
+    if (k->reset_lies) {
+        k->reset_lies--;
+        return k->reset_says;
+    }
     return count;
 }
 
@@ -676,7 +693,11 @@ static int set_region(FakeKvm *k,
 static void word_rearm(FakeSlot *slot, size_t word, uint64_t mask)
 {
     for (; mask; mask &= mask - 1) {
-        slot->writable[word * BITS + __builtin_ctzll(mask)] = false;
+        uint64_t page = word * BITS + __builtin_ctzll(mask);
+
+        if (page < slot->pages) {   /* else it is a broken KVM's */
+            slot->writable[page] = false;
+        }
     }
 }
 
@@ -839,6 +860,9 @@ static int bitmap_fd(FakeKvm *k, struct kvm_dirty_bitmap_fd *args)
     args->bitmap_size = slot->bitmap_size;
     args->summary_offset = slot->bitmap_size;
     args->summary_size = slot->summary_size;
+    if (k->map_lies) {
+        *args = k->map_says;
+    }
     return k->unmappable ? open("/dev/null", O_RDONLY | O_CLOEXEC) :
         fcntl(slot->fd, F_DUPFD_CLOEXEC, 0);
 }
@@ -1011,29 +1035,49 @@ static int enable_cap(FakeKvm *k, const struct kvm_enable_cap *cap)
     }
 }
 
-void fake_fail(FakeKvm *k, unsigned long request, int err, int times)
+static void inject(FakeKvm *k, FakeInjection injection)
 {
     g_mutex_lock(&k->slots_lock);
     for (int i = 0; i < FAKE_INJECTIONS; i++) {
-        if (!k->inject[i].times || k->inject[i].request == request) {
-            k->inject[i] = (FakeInjection) { request, err, times };
+        FakeInjection *f = &k->inject[i];
+
+        if (!f->times || f->request == injection.request) {
+            *f = injection;
             break;
         }
     }
     g_mutex_unlock(&k->slots_lock);
 }
 
-static int injected(FakeKvm *k, unsigned long request)
+void fake_fail(FakeKvm *k, unsigned long request, int err, int times)
+{
+    inject(k, (FakeInjection) { request, err, times, false });
+}
+
+void fake_fail_late(FakeKvm *k, unsigned long request, int err, int times)
+{
+    inject(k, (FakeInjection) { request, err, times, true });
+}
+
+void fake_fail_no_more(FakeKvm *k)
+{
+    g_mutex_lock(&k->slots_lock);
+    memset(k->inject, 0, sizeof(k->inject));
+    g_mutex_unlock(&k->slots_lock);
+}
+
+/* What is to come of this call of @request, which counts. */
+static FakeInjection injected(FakeKvm *k, unsigned long request)
 {
     for (int i = 0; i < FAKE_INJECTIONS; i++) {
         FakeInjection *f = &k->inject[i];
 
         if (f->times && f->request == request) {
             f->times -= f->times > 0;
-            return -f->err;
+            return *f;
         }
     }
-    return 0;
+    return (FakeInjection) { .err = 0 };
 }
 
 static int dispatch(FakeKvm *k, unsigned long request, void *arg)
@@ -1080,16 +1124,17 @@ static int dispatch(FakeKvm *k, unsigned long request, void *arg)
 int fake_vm_ioctl(void *opaque, unsigned long request, void *arg)
 {
     FakeKvm *k = opaque;
-    int ret;
+    FakeInjection f;
+    int ret = 0;
 
     g_mutex_lock(&k->slots_lock);
     k->ioctls++;
-    ret = injected(k, request);
-    if (!ret) {
+    f = injected(k, request);
+    if (!f.err || f.late) {
         ret = dispatch(k, request, arg);
     }
     g_mutex_unlock(&k->slots_lock);
-    return ret;
+    return f.err ? -f.err : ret;
 }
 
 /* What a test may ask */

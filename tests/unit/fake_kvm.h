@@ -27,6 +27,7 @@
 
 #include <glib.h>
 #include <linux/kvm.h>
+#include <linux/kvm_dirty_tracking.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -129,6 +130,7 @@ typedef struct FakeInjection {
     unsigned long request;
     int err;
     int times;                  /* negative: for ever */
+    bool late;                  /* it does what was asked for all the same */
 } FakeInjection;
 
 struct FakeKvm {
@@ -162,6 +164,12 @@ struct FakeKvm {
      */
     bool reset_drops_group;
     bool unmappable;            /* no bitmap's file can be mapped */
+    /* What a broken KVM answers instead of the truth. */
+    int reset_says;             /* entries that were reset, so many times */
+    int reset_lies;
+    bool reset_idles;           /* and then it has not reset any */
+    bool map_lies;              /* where the bitmap and the summary are */
+    struct kvm_dirty_bitmap_fd map_says;
     FakeInjection inject[FAKE_INJECTIONS];
     void (*hook)(void *opaque, FakePoint point, FakeVcpu *vcpu);
     void *hook_opaque;
@@ -187,9 +195,19 @@ void fake_set_faults(FakeKvm *k, uint64_t faults, uint64_t ns);
 
 /* @request fails with @err for the next @times (negative: for ever). */
 void fake_fail(FakeKvm *k, unsigned long request, int err, int times);
+/* The same, of a KVM that has done by then what @request asks for. */
+void fake_fail_late(FakeKvm *k, unsigned long request, int err, int times);
+/* None of these fails any more. */
+void fake_fail_no_more(FakeKvm *k);
 
 /* KVM_CREATE_VCPU; lives until fake_free(), as one in KVM does. */
 FakeVcpu *fake_vcpu_new(FakeKvm *k, unsigned long id);
+
+/*
+ * KVM fills the next entry of the ring of @v, whatever it is that it fills it
+ * with.
+ */
+void fake_vcpu_fill(FakeVcpu *v, const struct kvm_dirty_gfn *gfn);
 
 /* False: KVM_RUN returns at once with KVM_EXIT_DIRTY_RING_FULL. */
 bool fake_vcpu_enters(const FakeVcpu *v);

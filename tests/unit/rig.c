@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define WORD_PAGES 64
+#define BLOCKS_MAX 256
 
 static uint64_t load(const uint64_t *p)
 {
@@ -129,7 +130,7 @@ static int on_ioctl(void *opaque, unsigned long request, void *arg)
     return fake_vm_ioctl(r->fake, request, arg);
 }
 
-Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config)
+Rig *rig_new_on(FakeKvm *fake, const KvmDirtyConfig *config, GError **error)
 {
     static const KvmDirtyVmm vmm = {
         .vm_ioctl = on_ioctl,
@@ -140,18 +141,30 @@ Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config)
         .reaper_held = on_reaper_held,
         .warn = on_warn,
     };
-    g_autoptr(GError) error = NULL;
     Rig *r = g_new0(Rig, 1);
 
     g_mutex_init(&r->copy_lock);
-    r->fake = fake_new(fake);
+    r->fake = fake;
     r->fake->logged = on_logged;
     r->fake->logged_opaque = r;
-    r->blocks = g_ptr_array_new();
+    /* It does not move when a block comes: another thread may publish. */
+    r->blocks = g_ptr_array_sized_new(BLOCKS_MAX);
     r->warnings = g_ptr_array_new_with_free_func(g_free);
-    r->kvmd = kvmd_new(&vmm, r, config, &error);
-    g_assert_no_error(error);
+    r->kvmd = kvmd_new(&vmm, r, config, error);
+    if (!r->kvmd) {
+        rig_free(r);
+        return NULL;
+    }
     r->clears = kvmd_clears(r->kvmd);
+    return r;
+}
+
+Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config)
+{
+    g_autoptr(GError) error = NULL;
+    Rig *r = rig_new_on(fake_new(fake), config, &error);
+
+    g_assert_no_error(error);
     return r;
 }
 
@@ -192,7 +205,7 @@ static void block_free(RigBlock *b)
 
 void rig_free(Rig *r)
 {
-    kvmd_free(r->kvmd);
+    g_clear_pointer(&r->kvmd, kvmd_free);
     fake_free(r->fake);
     for (guint i = 0; i < r->blocks->len; i++) {
         block_free(g_ptr_array_index(r->blocks, i));
@@ -229,19 +242,37 @@ static void copy_all(Rig *r, RigBlock *b)
     }
 }
 
-void rig_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log)
+/* The slot has no block, unless it is @b. */
+static void put(Rig *r, RigBlock *b, uint32_t slot_id, bool attached)
 {
-    g_assert_null(*block_at(r, slot_id));
     b->slot_id = slot_id;
-    __atomic_store_n(&b->attached, true, __ATOMIC_RELAXED);
-    *block_at(r, slot_id) = b;
-    g_assert_cmpint(rig_set(r, b, slot_id, block_size(b),
-                            log ? KVM_MEM_LOG_DIRTY_PAGES : 0), ==, 0);
-    b->tracked = log;
-    copy_all(r, b);
+    __atomic_store_n(&b->attached, attached, __ATOMIC_RELAXED);
+    *block_at(r, slot_id) = attached ? b : NULL;
 }
 
-RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log)
+int rig_try_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log)
+{
+    int ret;
+
+    g_assert_null(*block_at(r, slot_id));
+    put(r, b, slot_id, true);
+    ret = rig_set(r, b, slot_id, block_size(b),
+                  log ? KVM_MEM_LOG_DIRTY_PAGES : 0);
+    if (ret < 0) {
+        put(r, b, slot_id, false);
+        return ret;
+    }
+    b->tracked = log;
+    copy_all(r, b);
+    return ret;
+}
+
+void rig_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log)
+{
+    g_assert_cmpint(rig_try_attach(r, b, slot_id, log), ==, 0);
+}
+
+RigBlock *rig_block(Rig *r, uint64_t pages)
 {
     RigBlock *b = g_new0(RigBlock, 1);
 
@@ -253,6 +284,13 @@ RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log)
     b->pending = g_new0(bool, pages);
     g_ptr_array_add(r->blocks, b);
     b->tag = r->blocks->len;
+    return b;
+}
+
+RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log)
+{
+    RigBlock *b = rig_block(r, pages);
+
     rig_attach(r, b, slot_id, log);
     return b;
 }
@@ -290,29 +328,46 @@ static void foreach_block(Rig *r, void (*func)(Rig *, RigBlock *))
     }
 }
 
+int rig_try_remove(Rig *r, uint32_t slot_id)
+{
+    RigBlock *b = *block_at(r, slot_id);
+    int ret = rig_set(r, b, slot_id, 0, 0);
+
+    if (ret == 0) {
+        put(r, b, slot_id, false);
+        copy_pending(r, b);
+    }
+    return ret;
+}
+
 void rig_remove(Rig *r, uint32_t slot_id)
 {
     RigBlock *b = *block_at(r, slot_id);
 
-    g_assert_cmpint(rig_set(r, b, slot_id, 0, 0), ==, 0);
-    __atomic_store_n(&b->attached, false, __ATOMIC_RELAXED);
-    *block_at(r, slot_id) = NULL;
-    copy_pending(r, b);
+    g_assert_cmpint(rig_try_remove(r, slot_id), ==, 0);
     if (b->tracked) {
         check_block(b);
     }
     b->tracked = false;
 }
 
-void rig_log(Rig *r, uint32_t slot_id, bool log)
+int rig_try_log(Rig *r, uint32_t slot_id, bool log)
 {
     RigBlock *b = *block_at(r, slot_id);
+    int ret = rig_set(r, b, slot_id, block_size(b),
+                      log ? KVM_MEM_LOG_DIRTY_PAGES : 0);
 
-    b->tracked = false;
-    g_assert_cmpint(rig_set(r, b, slot_id, block_size(b),
-                            log ? KVM_MEM_LOG_DIRTY_PAGES : 0), ==, 0);
-    b->tracked = log;
-    copy_all(r, b);
+    if (ret == 0) {
+        b->tracked = log;
+        copy_all(r, b);
+    }
+    return ret;
+}
+
+void rig_log(Rig *r, uint32_t slot_id, bool log)
+{
+    (*block_at(r, slot_id))->tracked = false;
+    g_assert_cmpint(rig_try_log(r, slot_id, log), ==, 0);
 }
 
 RigVcpu *rig_vcpu(Rig *r, unsigned long id)
@@ -405,6 +460,8 @@ static void clear_chunk(Rig *r, RigBlock *b, uint64_t first, uint64_t pages)
     for (uint64_t i = 0; i < pages; i++) {
         if (taken[i] && ret == 0) {
             copy_armed(r, b, first + i);
+        } else if (taken[i] && r->heedless) {
+            copy_page(r, b, first + i);
         } else if (taken[i]) {
             __atomic_store_n(&b->pending[first + i], true, __ATOMIC_RELAXED);
         }
@@ -451,17 +508,26 @@ int rig_harvest(Rig *r)
  * A switch re-arms all.  If nobody clears after it, what is pending is armed
  * for good.
  */
-void rig_switch(Rig *r, KvmDirtyMechanism mechanism)
+bool rig_try_switch(Rig *r, KvmDirtyMechanism mechanism, GError **error)
 {
-    g_autoptr(GError) error = NULL;
     bool cleared = r->clears;
 
-    g_assert_true(kvmd_switch(r->kvmd, mechanism, &error));
-    g_assert_no_error(error);
+    if (!kvmd_switch(r->kvmd, mechanism, error)) {
+        return false;
+    }
     r->clears = kvmd_clears(r->kvmd);
     if (cleared && !r->clears) {
         foreach_block(r, copy_pending);
     }
+    return true;
+}
+
+void rig_switch(Rig *r, KvmDirtyMechanism mechanism)
+{
+    g_autoptr(GError) error = NULL;
+
+    g_assert_true(rig_try_switch(r, mechanism, &error));
+    g_assert_no_error(error);
 }
 
 void rig_check(Rig *r)

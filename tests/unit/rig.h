@@ -63,13 +63,17 @@ struct Rig {
      */
     bool strict;                /* each page that is copied is armed (I3) */
     bool exact;                 /* and was logged, as often as published */
+    /* As QEMU, it copies a page that could not be re-armed all the same. */
+    bool heedless;
     bool held;                  /* reaper_held() */
     void (*watch)(Rig *r);      /* called by publish(), if set */
     GThread *reaper;
     GMutex copy_lock;
 };
 
-/* An engine; the test fails if the host refuses. */
+/* An engine on @fake, which goes with it; NULL if the engine refuses. */
+Rig *rig_new_on(FakeKvm *fake, const KvmDirtyConfig *config, GError **error);
+/* The same; the test fails if the engine refuses. */
 Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config);
 Rig *rig_new_ring(uint32_t size);
 Rig *rig_new_log(int manual_caps);
@@ -77,11 +81,20 @@ Rig *rig_new_log(int manual_caps);
 Rig *rig_new_patched(KvmDirtyMechanism mechanism);
 void rig_free(Rig *r);
 
+/* A block of memory that is in no slot. */
+RigBlock *rig_block(Rig *r, uint64_t pages);
 /* A block of memory in slot @slot_id, logged if @log. */
 RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log);
-/* The same, of a block that is in no slot at present. */
+/*
+ * What may fail, and leaves all as it was then: they return what
+ * kvmd_slot_set() does.  A slot that goes leaves its last contents in the
+ * shadow.
+ */
+int rig_try_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log);
+int rig_try_remove(Rig *r, uint32_t slot_id);
+int rig_try_log(Rig *r, uint32_t slot_id, bool log);
+/* The same, which must succeed; what is in the shadow is then looked at. */
 void rig_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log);
-/* Takes the slot away; its last contents must have been copied by then. */
 void rig_remove(Rig *r, uint32_t slot_id);
 void rig_log(Rig *r, uint32_t slot_id, bool log);
 /* KVM_SET_USER_MEMORY_REGION for @b; returns what kvmd_slot_set() does. */
@@ -120,7 +133,9 @@ int rig_sync(Rig *r);
 int rig_slot_sync(Rig *r, uint32_t slot_id);
 /* kvmd_sync() alone: what is still to be re-armed stays pending. */
 int rig_harvest(Rig *r);
-/* kvmd_switch(), which must succeed. */
+/* kvmd_switch(); what it returned. */
+bool rig_try_switch(Rig *r, KvmDirtyMechanism mechanism, GError **error);
+/* The same, which must succeed. */
 void rig_switch(Rig *r, KvmDirtyMechanism mechanism);
 /* Re-arm and copy what is pending of a block, by chunks. */
 void rig_clear(Rig *r, RigBlock *b);

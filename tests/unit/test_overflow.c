@@ -454,7 +454,21 @@ static void test_gap_names_no_page(void)
     }
 }
 
-/* A reset that fails as a vCPU is unstuck is owed like any other. */
+/* The reset that finds nothing to reset succeeds, the one that follows fails. */
+static void fail_next_reset(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    FakeKvm *k = opaque;
+
+    (void)v;
+    if (point == FAKE_RESET_END) {
+        k->inject[0] = (FakeInjection) {
+            .request = KVM_RESET_DIRTY_RINGS, .err = EIO, .times = 1,
+        };
+        k->hook = NULL;
+    }
+}
+
+/* A reset that fails as a vCPU is unstuck is an overflow like any other. */
 static void test_unstick_fails(void)
 {
     Rig *r = rig_new_ring(256);
@@ -465,7 +479,8 @@ static void test_unstick_fails(void)
     rig_sync(r);
     g_assert_false(fake_vcpu_enters(v->fake));
     kvmd_vcpu_ring_full(v->kvmd);
-    fake_fail(r->fake, KVM_RESET_DIRTY_RINGS, EIO, 1);
+    r->fake->hook_opaque = r->fake;
+    r->fake->hook = fail_next_reset;
     kvmd_vcpu_ring_full(v->kvmd);
     g_assert_cmpint(rig_warned(r, "KVM_RESET_DIRTY_RINGS"), ==, 1);
     for (int i = 0; i < 5; i++) {

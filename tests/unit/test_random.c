@@ -270,7 +270,7 @@ static void step_failure(void)
 static void check(void)
 {
     hooks(false);
-    memset(w.rig->fake->inject, 0, sizeof(w.rig->fake->inject));
+    fake_fail_no_more(w.rig->fake);
     finish_all();
     rig_sync(w.rig);
     rig_check(w.rig);

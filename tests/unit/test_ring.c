@@ -404,7 +404,7 @@ static void test_reset_eio(void)
     }
 }
 
-/* And after it, while what failed is still owed, a signal. */
+/* And after it, before the entries of the one that failed are reset, a signal. */
 static void test_reset_eio_then_partial(void)
 {
     for (int after = 0; after < 30; after++) {
@@ -456,8 +456,8 @@ static void test_reset_fails_for_long(void)
 }
 
 /*
- * What a ring owes is settled before another is reset: KVM would count it
- * with that one's.
+ * The entries of a reset that failed are reset by the next, of another ring, and
+ * counted there: neither is believed.
  */
 static void test_reset_eio_of_another(void)
 {

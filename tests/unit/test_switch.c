@@ -459,10 +459,40 @@ static void refuse_flag(void *opaque, FakePoint point, FakeVcpu *v)
     (void)v;
     if (point == FAKE_REGION_END && !k->slots[0][0]->dirty) {
         k->inject[0] = (FakeInjection) {
-            KVM_SET_USER_MEMORY_REGION, ENOMEM, 2   /* and of the other */
+            .request = KVM_SET_USER_MEMORY_REGION, .err = ENOMEM,
+            .times = 2,         /* and of the other slot */
         };
         k->hook = NULL;
     }
+}
+
+/*
+ * What is un-armed has to stay with who knows of it: the log flag may be refused
+ * as well, and then nobody would re-arm it.
+ */
+static void test_cannot_rearm(void)
+{
+    Rig *r = rig_new_patched(KVMD_SHARED);
+    g_autoptr(GError) error = NULL;
+
+    r->heedless = true;
+    the_vcpu = rig_vcpu(r, 0);
+    rig_add(r, 0, 300, true);
+    rig_write(the_vcpu, 0, 11);
+    rig_harvest(r);
+    fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, ENOMEM, -1);
+    fake_fail(r->fake, KVM_SET_USER_MEMORY_REGION, ENOMEM, -1);
+    g_assert_false(rig_try_switch(r, KVMD_LOG, &error));
+    g_assert_error(error, KVMD_ERROR, KVMD_ERROR_REFUSED);
+    g_assert_nonnull(strstr(error->message, "re-arm"));
+    g_assert_cmpint(kvmd_mechanism(r->kvmd), ==, KVMD_SHARED);
+    rig_sync(r);
+    rig_write(the_vcpu, 0, 11);
+    fake_fail_no_more(r->fake);
+    rig_sync(r);
+    rig_check(r);
+    rig_switch(r, KVMD_LOG);
+    two_slots_free(r);
 }
 
 /* Then nobody logs the slot: all of its pages are published each time. */
@@ -514,6 +544,7 @@ int main(int argc, char **argv)
     g_test_add_func("/switch/dirty-bits-stay", test_dirty_bits_stay);
     g_test_add_func("/switch/host-lacks-it", test_host_lacks_it);
     g_test_add_func("/switch/log-flag-stays", test_log_flag_stays);
+    g_test_add_func("/switch/cannot-rearm", test_cannot_rearm);
     g_test_add_func("/switch/log-flag-lost", test_log_flag_lost);
     return g_test_run();
 }

@@ -111,7 +111,7 @@ void kvmd_choice_forget(KvmDirty *kvmd)
  */
 static KvmDirtyMechanism choice_ring_if_any(KvmDirty *kvmd)
 {
-    if (kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING)) {
+    if (kvmd_ring_most(kvmd)) {
         return KVMD_RING;
     }
     kvmd_warn(kvmd, "dirty-ring-size=%u has no effect: this host's KVM has no "

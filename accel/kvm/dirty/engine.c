@@ -57,20 +57,30 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     return kvmd;
 }
 
-/* Whether KVM lets a VM that runs change between the two. */
-static bool engine_may_switch(const KvmDirtyOps *from, const KvmDirtyOps *to,
+/* Whether a VM that runs can change to @to: nothing is left un-armed then. */
+static bool engine_may_switch(KvmDirty *kvmd, const KvmDirtyOps *to,
                               GError **error)
 {
+    const KvmDirtyOps *from = kvmd->ops;
     const char *what = from->for_life ? from->for_life :
         to ? to->for_life : NULL;
+    int ret;
 
     if (what) {
         g_set_error(error, KVMD_ERROR, KVMD_ERROR_STARTED,
                     "a running guest cannot be switched %s %s: KVM "
                     "takes or leaves them when the guest is started",
                     from->for_life ? "away from" : "to", what);
+        return false;
     }
-    return !what;
+    ret = kvmd_slots_rearm(kvmd);
+    if (ret < 0) {
+        g_set_error(error, KVMD_ERROR, KVMD_ERROR_REFUSED,
+                    "set-dirty-tracking is not possible now: KVM cannot "
+                    "re-arm the pages that were found (%s)", g_strerror(-ret));
+        return false;
+    }
+    return true;
 }
 
 /*
@@ -82,8 +92,7 @@ bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
     const KvmDirtyConfig config = { .mechanism = mechanism };
 
     g_mutex_lock(&kvmd->lock);
-    mechanism = engine_may_switch(kvmd->ops, kvmd_mechanism_ops(mechanism),
-                                  error) ?
+    mechanism = engine_may_switch(kvmd, kvmd_mechanism_ops(mechanism), error) ?
         kvmd_choose(kvmd, &config, "set-dirty-tracking ", KVMD_CHOICE_SWITCH,
                     error) : KVMD_AUTO;
     if (mechanism != KVMD_AUTO && mechanism != kvmd->mechanism) {
@@ -204,6 +213,7 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
     if (slot && kvmd_slot_logged(slot) && kvmd_leaves_unarmed(kvmd) && pages) {
         ret = engine_in_slot(kvmd, slot, first, pages) ?
             kvmd->ops->clear(kvmd, slot, first, pages) : -EINVAL;
+        ret = MIN(ret, 0);
     }
     g_mutex_unlock(&kvmd->lock);
     return ret;

@@ -35,8 +35,15 @@ void kvmd_reaper_kick(KvmDirty *kvmd);
 void kvmd_reaper_hurry(KvmDirty *kvmd);
 
 /*
- * slot-set.c: end the logging of all slots, and begin it again; what is found
- * before and everything after is published.  Or end it for good.
+ * slot-set.c: publish what is found in all slots, and leave nothing un-armed.
+ * Returns: 0 or -errno.
+ */
+int kvmd_slots_rearm(KvmDirty *kvmd);
+
+/*
+ * slot-set.c: end the logging of all slots, of which nothing is un-armed: KVM
+ * may refuse to drop the log flag, and its protection then stays as it is.
+ * Begin it again; then everything is published.  Or end it for good.
  */
 void kvmd_slots_pause(KvmDirty *kvmd);
 void kvmd_slots_resume(KvmDirty *kvmd);

@@ -186,6 +186,21 @@ static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
     return pages;
 }
 
+/*
+ * Of @n words of the bitmap of @slot, from page @first on, clear what is behind
+ * its end: no KVM that is right sets it.
+ */
+static inline void kvmd_trim(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                             uint64_t first, uint64_t *words, size_t n)
+{
+    uint64_t pages = kvmd_slot_pages(kvmd, slot) - first;
+
+    if (n && pages < n * KVMD_WORD_PAGES) {
+        words[n - 1] &= GUINT64_TO_LE(
+            ~(~UINT64_C(0) << pages % KVMD_WORD_PAGES));
+    }
+}
+
 /* vcpu.c: the list of vCPUs. */
 
 /* Returns: NULL if no vCPU ever had this id. */
@@ -199,11 +214,11 @@ void kvmd_publish(KvmDirty *kvmd, const KvmDirtySlot *slot, uint64_t first,
                   const uint64_t *words, size_t n);
 
 /*
- * A harvest took @n words of the bitmap of @slot, from page @first on: publish
- * and count what is in them, if anything is.
+ * A harvest took @n words of the bitmap of @slot, from page @first on: trim
+ * them, and publish and count what is in them, if anything is.
  */
 typedef void KvmDirtyFound(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
-                           const uint64_t *words, size_t n);
+                           uint64_t *words, size_t n);
 KvmDirtyFound kvmd_publish_found;
 
 /*

@@ -230,10 +230,11 @@ const GError *kvmd_passed_over(const KvmDirty *kvmd,
  * somebody counts on pages that kvmd_slot_clear() is yet to re-arm.
  *
  * Returns: false with @error set, and all as it was, if the host lacks what
- * that takes, or if it could only have been enabled when the VM was made: that
- * is so for rings, for KVMD_DIRTY_BITS, and for KVMD_WRPROT and KVMD_SHARED if
- * the VM was not made with one of them or KVMD_AUTO.  A VM that was made with
- * KVMD_DIRTY_BITS, by its name or by KVMD_AUTO, can have only that or KVMD_LOG.
+ * that takes, if KVM cannot re-arm the pages that were found, or if it could
+ * only have been enabled when the VM was made: that is so for rings, for
+ * KVMD_DIRTY_BITS, and for KVMD_WRPROT and KVMD_SHARED if the VM was not made
+ * with one of them or KVMD_AUTO.  A VM that was made with KVMD_DIRTY_BITS, by
+ * its name or by KVMD_AUTO, can have only that or KVMD_LOG.
  */
 bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error);
 

@@ -88,6 +88,7 @@ static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
         kvmd_harvest_failed(kvmd, slot, ret);
         return ret;
     }
+    kvmd_trim(kvmd, slot, 0, harvested, n);
     pages = kvmd_count_pages(harvested, n);
     if (pages) {
         kvmd_publish(kvmd, slot, 0, harvested, n);

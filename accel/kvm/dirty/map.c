@@ -28,27 +28,58 @@ bool kvmd_map_enable(KvmDirty *kvmd, const char *wanted_by, GError **error)
         kvmd_cap_need(kvmd, KVMD_CAP_MAP, wanted_by, error);
 }
 
+/* Whether @bits bits fit behind @offset in a mapping of @size bytes. */
+static bool map_fits(uint64_t bits, uint64_t offset, uint64_t size)
+{
+    uint64_t bytes = kvmd_words(bits) * sizeof(uint64_t);
+
+    return offset % sizeof(uint64_t) == 0 && bytes <= size &&
+           offset <= size - bytes;
+}
+
+static uint64_t map_groups(const KvmDirty *kvmd, const KvmDirtySlot *slot)
+{
+    return (kvmd_slot_pages(kvmd, slot) + KVM_DIRTY_SUMMARY_PAGES - 1) /
+        KVM_DIRTY_SUMMARY_PAGES;
+}
+
+/* Returns: where it is mapped, or NULL with errno set. */
+static void *map_file(KvmDirty *kvmd, const KvmDirtySlot *slot, int fd,
+                      const struct kvm_dirty_bitmap_fd *args)
+{
+    uint64_t size = args->bitmap_size + args->summary_size;
+    void *base;
+
+    if (size < args->bitmap_size ||
+        !map_fits(kvmd_slot_pages(kvmd, slot), args->bitmap_offset, size) ||
+        !map_fits(map_groups(kvmd, slot), args->summary_offset, size)) {
+        errno = EPROTO;
+        return NULL;
+    }
+    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return base == MAP_FAILED ? NULL : base;
+}
+
 /* Returns: 0, or -errno with nothing mapped. */
 static int map_bitmap(KvmDirty *kvmd, const KvmDirtySlot *slot,
                       KvmDirtyMap *map)
 {
     struct kvm_dirty_bitmap_fd args = { .slot = slot->region.slot };
     int fd = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_BITMAP_FD, &args);
-    size_t size = args.bitmap_size + args.summary_size;
     void *base;
     int err;
 
     if (fd < 0) {
         return fd;
     }
-    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    base = map_file(kvmd, slot, fd, &args);
     err = errno;
     close(fd);
-    if (base == MAP_FAILED) {
+    if (!base) {
         return -err;
     }
     map->base = base;
-    map->size = size;
+    map->size = args.bitmap_size + args.summary_size;
     map->bitmap = (void *)((char *)base + args.bitmap_offset);
     map->summary = (void *)((char *)base + args.summary_offset);
     return 0;
@@ -77,10 +108,13 @@ static void map_harvest_group(KvmDirty *kvmd, KvmDirtySlot *slot,
                               KvmDirtyFound *found)
 {
     uint64_t first = group * GROUP_WORDS;
-    size_t n = MIN(GROUP_WORDS,
-                   kvmd_words(kvmd_slot_pages(kvmd, slot)) - first);
     uint64_t words[GROUP_WORDS];
+    size_t n;
 
+    if (group >= map_groups(kvmd, slot)) {
+        return;                 /* no KVM that is right says so */
+    }
+    n = MIN(GROUP_WORDS, kvmd_words(kvmd_slot_pages(kvmd, slot)) - first);
     for (size_t i = 0; i < n; i++) {
         words[i] = bitmap_take(&map->bitmap[first + i]);
     }

@@ -158,6 +158,9 @@ void kvmd_map_close(KvmDirtyMap *map);
 int kvmd_map_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, const KvmDirtyMap *map,
                      uint64_t first, uint64_t pages, KvmDirtyFound *found);
 
+/* ring.c: the most entries that a ring may have; 0 if there are no rings. */
+uint32_t kvmd_ring_most(KvmDirty *kvmd);
+
 /*
  * overflow.c: some page that was written is unknown, or some page that is known
  * was not re-armed.  Re-arm all, and publish all.

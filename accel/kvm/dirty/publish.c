@@ -15,11 +15,13 @@ void kvmd_publish(KvmDirty *kvmd, const KvmDirtySlot *slot, uint64_t first,
 }
 
 void kvmd_publish_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
-                        const uint64_t *words, size_t n)
+                        uint64_t *words, size_t n)
 {
-    uint64_t pages = kvmd_count_pages(words, n);
+    uint64_t pages;
     int64_t start;
 
+    kvmd_trim(kvmd, slot, first, words, n);
+    pages = kvmd_count_pages(words, n);
     if (!pages) {
         return;
     }

@@ -78,7 +78,7 @@ void kvmd_regions_fini(KvmDirtySlot *slot)
 }
 
 void kvmd_regions_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
-                        const uint64_t *words, size_t n)
+                        uint64_t *words, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t page = first + i * KVMD_WORD_PAGES;
@@ -124,7 +124,7 @@ static int regions_protect(KvmDirty *kvmd, KvmDirtySlot *slot,
     };
     int ret = kvmd_vm_ioctl(kvmd, KVM_WRITE_PROTECT_RANGE, &range);
 
-    for (; ret == 0 && region < end; region++) {
+    for (; ret >= 0 && region < end; region++) {
         *region_word(slot, region) &= ~region_bit(region);
     }
     return ret;
@@ -135,7 +135,7 @@ static int regions_protect_unarmed(KvmDirty *kvmd, KvmDirtySlot *slot,
 {
     int ret = 0;
 
-    while (ret == 0 &&
+    while (ret >= 0 &&
            (region = region_find(slot, region, end, true)) < end) {
         uint64_t armed = region_find(slot, region, end, false);
 

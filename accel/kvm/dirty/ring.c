@@ -103,8 +103,7 @@ typedef struct Ring {
 
 typedef struct RingVm {
     GPtrArray *rings;           /* Ring *, of removed vCPUs too */
-    Ring *owing;                /* whose last reset failed, or NULL */
-    bool reset_failed;          /* and the operator knows */
+    bool reset_failed;          /* once, and the operator knows */
     bool unarmed;               /* all pages stay dirty until it is re-armed */
 } RingVm;
 
@@ -194,13 +193,17 @@ static void ring_settle(Ring *r, bool found)
     }
 }
 
-/* Returns: true if, by what it found in a suspect ring, that overflowed. */
+/*
+ * Returns: true if, by what it found in a suspect ring, that overflowed; or if
+ * by what it found in another, which then is suspect, KVM cannot be right.
+ */
 static bool ring_collect(Ring *r)
 {
     uint32_t size = r->kvmd->ring_size;
-    uint32_t most = MIN(MIN(size / BATCH_FRACTION, BATCH_MAX), r->left);
+    uint32_t batch = CLAMP(size / BATCH_FRACTION, 1, BATCH_MAX);
+    uint32_t most = MIN(batch, r->left);
     bool known = !r->suspect || r->drained;
-    bool found = false;
+    bool found = false, strange = false;
 
     r->n = 0;
     r->batch_reset = r->reset;
@@ -208,7 +211,9 @@ static bool ring_collect(Ring *r)
         uint32_t flags = gfn_flags(ring_entry(r, r->fetch));
 
         if (flags & KVM_DIRTY_GFN_F_RESET) {
-            r->fetch++;         /* collected before a reset that fell short */
+            /* It was collected before a reset that fell short, if that is so. */
+            strange = strange || !r->suspect;
+            r->fetch++;
         } else if (r->n == most) {
             break;
         } else if (flags & KVM_DIRTY_GFN_F_DIRTY) {
@@ -224,7 +229,10 @@ static bool ring_collect(Ring *r)
         }
     }
     r->left -= r->n;
-    return found && !known;
+    if (strange) {
+        ring_suspect(r);
+    }
+    return strange || (found && !known);
 }
 
 /*
@@ -254,31 +262,49 @@ static void ring_warn_of_reset(KvmDirty *kvmd, int error)
     }
 }
 
+/* Only KVM frees an entry, and then it has passed it, whatever it counted. */
+static void ring_follow_reset(Ring *r)
+{
+    while (r->reset != r->fetch &&
+           !(gfn_flags(ring_entry(r, r->reset)) &
+             (KVM_DIRTY_GFN_F_DIRTY | KVM_DIRTY_GFN_F_RESET))) {
+        r->reset++;
+    }
+}
+
+/* Whether KVM has reset the entry before fetch; it may be filled again. */
+static bool ring_reset_has_come(const Ring *r)
+{
+    return !(gfn_flags(ring_entry(r, r->fetch - 1)) & KVM_DIRTY_GFN_F_RESET);
+}
+
 /*
+ * Have KVM reset what was collected of @r.  No other ring has anything for it
+ * to reset then, so that the count is about this one: unless a reset of another
+ * has failed, and then this one counts too much, and that one's next too little.
  * KVM stops before fetch at an entry that was filled again before its time.
- * Returns: false if less was re-armed than was collected.
+ * Returns: false if what was re-armed is not just what was collected.
  */
-static bool ring_reset_collected(Ring *r)
+static bool ring_reset(Ring *r)
 {
     bool whole = true;
     int tries = 0;
 
     while (r->fetch != r->reset && tries < RESET_TRIES) {
+        uint32_t left = r->fetch - r->reset;
         int ret = ring_reset_ioctl(r->kvmd);
 
         if (ret < 0) {
             ring_warn_of_reset(r->kvmd, -ret);
             return false;
         }
-        if ((uint32_t)ret > r->fetch - r->reset) {
-            r->fetch = r->reset + ret;
-        }
-        r->reset += ret;
+        whole = whole && (uint32_t)ret == left && ring_reset_has_come(r);
+        r->reset += MIN((uint32_t)ret, left);
         r->full_in_vain = r->full_in_vain && !ret;
-        whole = whole && r->fetch == r->reset;
         if (!ret && ring_is_dirty(r, r->reset)) {
             r->fetch = r->reset;
         } else if (!ret) {
+            ring_follow_reset(r);
             tries++;
         }
     }
@@ -286,24 +312,14 @@ static bool ring_reset_collected(Ring *r)
 }
 
 /*
- * Have KVM reset what was collected of @r, while no other ring has anything
- * for it to reset, so that the count is about this one.  What it leaves is
- * owed.
- * Returns: as ring_reset_collected().
+ * Returns: false if an entry names no page: it was torn by an overflow, or KVM
+ * is not right, and which page was written is unknown.
  */
-static bool ring_reset(Ring *r)
-{
-    RingVm *vm = r->kvmd->state;
-    bool whole = ring_reset_collected(r);
-
-    vm->owing = r->fetch == r->reset ? NULL : r;
-    return whole;
-}
-
-static void ring_publish(KvmDirty *kvmd, const Ring *r)
+static bool ring_publish(KvmDirty *kvmd, const Ring *r)
 {
     KvmDirtySlot *slot = NULL;
     uint64_t first = 0, word = 0;
+    bool known = true;
 
     for (uint32_t i = 0; i < r->n; i++) {
         const RingPage *page = &r->batch[i];
@@ -311,7 +327,8 @@ static void ring_publish(KvmDirty *kvmd, const Ring *r)
         uint64_t bit = page->offset % KVMD_WORD_PAGES;
 
         if (!of || page->offset >= kvmd_slot_pages(kvmd, of)) {
-            continue;           /* torn by an overflow */
+            known = false;
+            continue;
         }
         if (word && (of != slot || page->offset - bit != first)) {
             kvmd_publish(kvmd, slot, first, &word, 1);
@@ -327,6 +344,7 @@ static void ring_publish(KvmDirty *kvmd, const Ring *r)
     if (r->n && r->vcpu->vcpu && kvmd->vmm.collected) {
         kvmd->vmm.collected(kvmd->opaque, r->vcpu->vcpu, r->n);
     }
+    return known;
 }
 
 /* Returns: false if @r overflowed, or may have. */
@@ -341,7 +359,7 @@ static bool ring_reap_batch(KvmDirty *kvmd, Ring *r)
         ring_suspect(r);
     }
     armed = kvmd_now();
-    ring_publish(kvmd, r);
+    overflow = !ring_publish(kvmd, r) || overflow;
     kvmd->stats.harvest_ns += collected - start;
     kvmd->stats.rearm_ns += armed - collected;
     kvmd->stats.publish_ns += kvmd_now() - armed;
@@ -369,26 +387,14 @@ static bool ring_reap_one(KvmDirty *kvmd, Ring *r, uint64_t *pages)
     return good;
 }
 
-/*
- * A ring whose reset failed may be reset by the next one, whichever ring that
- * is for: it comes first, and as long as it fails no ring is reaped.
- */
-static bool ring_settle_debt(RingVm *vm)
-{
-    if (vm->owing) {
-        ring_reset(vm->owing);
-    }
-    return !vm->owing;
-}
-
 /* Reap @n rings.  Returns: the pages taken. */
 static uint64_t ring_reap(KvmDirty *kvmd, Ring **rings, guint n)
 {
     RingVm *vm = kvmd->state;
-    bool good = !vm->owing && !vm->unarmed;
+    bool good = !vm->unarmed;
     uint64_t pages = 0;
 
-    for (guint i = 0; i < n && ring_settle_debt(vm); i++) {
+    for (guint i = 0; i < n; i++) {
         good = ring_reap_one(kvmd, rings[i], &pages) && good;
     }
     kvmd->stats.pages += pages;
@@ -409,13 +415,13 @@ static void ring_reap_all(KvmDirty *kvmd)
 /* No ring of @size entries has a soft limit below this. */
 static uint32_t ring_soft_limit_min(uint32_t size)
 {
-    return MAX(size / SOFT_LIMIT_FRACTION,
+    return MAX(MAX(size / SOFT_LIMIT_FRACTION, 1),
                size - MIN(size, RESERVE_MAX));
 }
 
 /*
  * Entries to be collected: they follow each other from fetch on.  A ring
- * counts as full if it overflowed, or owes a reset, which makes it suspect
+ * counts as full if it overflowed, or its reset failed, which makes it suspect
  * too; and each does if memory is to be re-armed after an overflow.
  */
 static uint32_t ring_count_waiting(const Ring *r)
@@ -475,11 +481,23 @@ static void ring_reap_filled(KvmDirty *kvmd, double least)
     ring_reap(kvmd, (Ring **)filled->pdata, filled->len);
 }
 
+/* Whether KVM has reset all that it was given to reset. */
+static bool ring_nothing_to_reset(KvmDirty *kvmd)
+{
+    int ret = ring_reset_ioctl(kvmd);
+
+    if (ret < 0) {
+        ring_warn_of_reset(kvmd, -ret);
+    }
+    return ret == 0;
+}
+
 /*
  * The vCPU of @r left KVM with a full ring, and there was nothing to collect.
  * Once, that can be another thread's doing, which reaped it on its way here.
  * Twice with no entry collected in between, KVM has since found dirty - reset
- * at the soft limit or beyond, while reset was where it is now.
+ * at the soft limit or beyond, while reset was where it is now; unless KVM has
+ * not reset what it said it had.
  */
 static void ring_unstick(KvmDirty *kvmd, Ring *r)
 {
@@ -494,7 +512,7 @@ static void ring_unstick(KvmDirty *kvmd, Ring *r)
     if (!r->suspect) {
         ring_suspect(r);
         kvmd_overflow(kvmd, &vm->unarmed);
-    } else if (!vm->owing) {
+    } else if (ring_nothing_to_reset(kvmd)) {
         ring_pass_over(r, ring_soft_limit_min(kvmd->ring_size));
         ring_reset(r);
     }
@@ -559,10 +577,18 @@ static void ring_vcpu_remove(KvmDirtyVcpu *vcpu)
     ring_reap(vcpu->kvmd, &r, 1);
 }
 
+/* KVM says how many bytes, which may be no power of two. */
+uint32_t kvmd_ring_most(KvmDirty *kvmd)
+{
+    uint32_t entries = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING) /
+        sizeof(struct kvm_dirty_gfn);
+
+    return entries ? UINT32_C(1) << (31 - __builtin_clz(entries)) : 0;
+}
+
 static bool ring_enable(KvmDirty *kvmd, GError **error)
 {
-    uint32_t most = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING) /
-        sizeof(struct kvm_dirty_gfn);
+    uint32_t most = kvmd_ring_most(kvmd);
     int ret;
 
     if (!most) {

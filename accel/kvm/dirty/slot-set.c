@@ -144,16 +144,20 @@ int kvmd_slot_set(KvmDirty *kvmd,
     return ret;
 }
 
-/*
- * KVM may refuse to drop the log flag, and its protection then stays as it is:
- * nothing is left un-armed before.
- */
-static int slot_pause(KvmDirty *kvmd, KvmDirtySlot *slot)
+static int slot_rearm(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     slot_sync(kvmd, slot);
-    if (kvmd_leaves_unarmed(kvmd)) {
-        kvmd->ops->clear(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot));
-    }
+    return kvmd_leaves_unarmed(kvmd) ?
+        kvmd->ops->clear(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot)) : 0;
+}
+
+int kvmd_slots_rearm(KvmDirty *kvmd)
+{
+    return kvmd_slots_foreach_logged(kvmd, slot_rearm);
+}
+
+static int slot_pause(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
     kvmd_slot_log_flag(kvmd, slot, false);
     return slot_stop(kvmd, slot);
 }

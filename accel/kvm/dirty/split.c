@@ -114,6 +114,9 @@ static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
     g_mutex_unlock(&kvmd->lock);
     ret = kvmd_vm_ioctl(kvmd, KVM_SPLIT_HUGE_PAGES, range);
     g_mutex_lock(&kvmd->lock);
+    if (ret >= 0 && range->size >= size) {
+        ret = -EPROTO;          /* nothing was done, and nothing would be */
+    }
     if (ret < 0) {
         kvmd_warn(kvmd, "splitting huge pages ahead failed (%s): they are "
                   "split when they are written", g_strerror(-ret));

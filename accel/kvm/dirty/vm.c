@@ -24,17 +24,20 @@ int64_t kvmd_now(void)
 }
 
 /*
- * A signal is delivered before the next try, which so does not meet it again.
- * No ioctl that the engine calls has a reason for EAGAIN (Linux 6.1): to ask
- * for ever would hide one that had, with the lock held.
+ * A signal is delivered before the next try, which so does not meet it again:
+ * only a KVM that is broken has that reason so often.  No ioctl that the engine
+ * calls has a reason for EAGAIN (Linux 6.1).  To ask for ever would hide either,
+ * with the lock held.
  */
+#define INTERRUPTIONS_MAX 10000
+
 int kvmd_vm_ioctl(KvmDirty *kvmd, unsigned long request, void *arg)
 {
-    int ret;
+    int ret, tries = 0;
 
     do {
         ret = kvmd->vmm.vm_ioctl(kvmd->opaque, request, arg);
-    } while (ret == -EINTR);
+    } while (ret == -EINTR && tries++ < INTERRUPTIONS_MAX);
     return ret;
 }
 

@@ -11,12 +11,17 @@
 #include "ground.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
+
+/* There are some ten, and KVM_STATS_NAME_SIZE is 48. */
+#define DESCS_MAX 4096
+#define NAME_SIZE_MAX 4096
 
 struct KvmDirtyVmStats {
     int fd;
     struct kvm_stats_header header;
-    size_t desc_size;
+    size_t desc_size;           /* a descriptor and its name */
     char *descs;
 };
 
@@ -37,7 +42,9 @@ KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd)
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     stats = g_new0(KvmDirtyVmStats, 1);
     stats->fd = fd;
-    if (!stats_read(fd, &stats->header, sizeof(stats->header), 0)) {
+    if (!stats_read(fd, &stats->header, sizeof(stats->header), 0) ||
+        stats->header.num_desc > DESCS_MAX ||
+        stats->header.name_size > NAME_SIZE_MAX) {
         kvmd_vm_stats_close(stats);
         return NULL;
     }
@@ -63,13 +70,17 @@ void kvmd_vm_stats_close(KvmDirtyVmStats *stats)
 bool kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name,
                   uint64_t *value)
 {
-    for (uint32_t i = 0; i < stats->header.num_desc; i++) {
-        const struct kvm_stats_desc *desc =
-            (const void *)(stats->descs + i * stats->desc_size);
+    size_t size = strlen(name) + 1;
 
-        if (g_str_equal(desc->name, name)) {
+    for (uint32_t i = 0; i < stats->header.num_desc; i++) {
+        const char *at = stats->descs + i * stats->desc_size;
+        struct kvm_stats_desc desc;
+
+        memcpy(&desc, at, sizeof(desc));
+        if (size <= stats->header.name_size &&
+            memcmp(at + sizeof(desc), name, size) == 0) {
             return stats_read(stats->fd, value, sizeof(*value),
-                           stats->header.data_offset + desc->offset);
+                              (off_t)stats->header.data_offset + desc.offset);
         }
     }
     return false;
