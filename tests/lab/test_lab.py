@@ -24,6 +24,7 @@ from .lab import (
     mutant,
     mutation,
     running,
+    selftests,
 )
 
 INTEL = ["--cpu", "intel"]
@@ -421,6 +422,20 @@ class TestIntel:
         )
         assert ended.status == TIMED_OUT
         assert "the time limit of 40 s" in ended.sentence
+
+    def test_interrupts_end_a_guest(self) -> None:
+        """One that has them off, too, which the selftests' guests have."""
+        race = selftests("patched") / "x86_64/write_protect_race_test"
+        ended = lab(
+            "sh",
+            "-c",
+            f"{race} -v 1 -t 2 >/dev/null & sleep 1; "
+            "cat /sys/kernel/debug/kvm/irq_exits; wait $!",
+            kernel="patched",
+            options=[*INTEL, "--take", str(race)],
+        )
+        assert ended.status == 0, ended.stderr
+        assert int(ended.stdout) > 20, "a second has 250 ticks"
 
     def test_two_cpus(self) -> None:
         ended = lab(
