@@ -632,10 +632,19 @@ static inline void guest_read(struct kvm_vcpu *vcpu, uint64_t gva)
 	guest_stride(vcpu, GUEST_READ, gva, 0, 1, 0);
 }
 
-/*
- * A VM with vCPUs that run guest_toucher(), and the capabilities of caps
- * enabled before the vCPUs exist.
- */
+/* vCPUs that run guest_toucher(). */
+static inline void add_touchers(struct kvm_vm *vm, int nr_vcpus,
+				struct kvm_vcpu **vcpus)
+{
+	int i;
+
+	for (i = 0; i < nr_vcpus; i++) {
+		vcpus[i] = vm_vcpu_add(vm, i, guest_toucher);
+		vcpu_args_set(vcpus[i], 1, i);
+	}
+}
+
+/* A VM with these, and the capabilities of caps enabled before they exist. */
 static inline struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps,
 					int nr_vcpus, struct kvm_vcpu **vcpus)
 {
@@ -644,10 +653,7 @@ static inline struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps,
 
 	for (i = 0; i < nr_caps; i++)
 		vm_enable_cap(vm, caps[i], 0);
-	for (i = 0; i < nr_vcpus; i++) {
-		vcpus[i] = vm_vcpu_add(vm, i, guest_toucher);
-		vcpu_args_set(vcpus[i], 1, i);
-	}
+	add_touchers(vm, nr_vcpus, vcpus);
 	return vm;
 }
 
