@@ -100,9 +100,10 @@ def head_of(path: Path) -> bytes:
 
 
 def interpreter(head: bytes) -> set[Path]:
-    """What #! names."""
+    """What #! names, if it is there: not every file is run as a program."""
     words = head.partition(b"\n")[0][2:].split() if head[:2] == b"#!" else []
-    return {Path(os.fsdecode(words[0]))} if words else set()
+    return {Path(os.fsdecode(word)) for word in words[:1]
+            if os.path.exists(word)}
 
 
 def wanted(command: str, takes: Iterable[Path]) -> list[Path]:
@@ -126,12 +127,14 @@ def wanted(command: str, takes: Iterable[Path]) -> list[Path]:
 
 
 def copy(path: Path, root: Path) -> None:
-    """Put a file below root, at the place where it really is."""
+    """Put a file below root, at the place where it really is.
+
+    It keeps its time: Python compares that with what it has compiled.
+    """
     place = root / os.path.realpath(path.parent)[1:] / path.name
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.exists():
-        shutil.copyfile(path, place)
-        shutil.copymode(path, place)
+        shutil.copy2(path, place)
 
 
 def make_initramfs(
