@@ -31,9 +31,9 @@ LIMIT = 120.0
 class Seen:
     """What one guest showed.
 
-    pml is whether KVM may have this CPU log writes (PML); pml_full is how often
-    the CPU's buffer was full, which KVM traces, in a second in which the guest
-    wrote to rate MiB.
+    pml is whether KVM may have this CPU log writes (PML).  pml_full is how
+    often the CPU's buffer was full, which KVM traces, in a second in which the
+    guest wrote to rate MiB.
     """
 
     mechanism: str
