@@ -3,9 +3,9 @@
 
 usage: python tests/lab/figures_intel.py [--mebibytes N]
 
-Runs dirty_tracking_perf_test in the lab's machine with an Intel CPU, whose time
-counts instructions, on both kernels, with kvm_intel.pml=1 and 0, and prints a
-table.
+Runs dirty_tracking_perf_test in the lab's machine with an Intel CPU, whose
+time counts instructions, on both kernels, with kvm_intel.pml=1 and 0, and
+prints a table.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def rows(pages: int) -> list[Row]:
             row
             for count, what in (
                 (1000, "1,000"), (sparse, f"{sparse}, one in each 2 MiB,"))
-            for row in group(what, f"dirty.%s.{count}", f"dirty-write.%s.{count}",
+            for row in group(what, f"dirty.%s.{count}",
+                             f"dirty-write.%s.{count}",
                              f"dirty-exits.%s.{count}", count)
         ),
     ]
