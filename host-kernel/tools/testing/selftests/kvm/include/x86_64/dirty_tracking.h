@@ -255,6 +255,27 @@ static inline bool vm_has_stat(struct kvm_vm *vm, const char *name)
 	return data != ~0ULL;
 }
 
+/* How many faults of the vCPU KVM has handled, spurious ones and all. */
+static inline uint64_t vcpu_page_faults(struct kvm_vcpu *vcpu)
+{
+	struct kvm_stats_desc *descs, *desc;
+	int fd = vcpu_get_stats_fd(vcpu), i;
+	struct kvm_stats_header header;
+	uint64_t value = ~0ULL;
+
+	read_stats_header(fd, &header);
+	descs = read_stats_descriptors(fd, &header);
+	for (i = 0; i < header.num_desc; i++) {
+		desc = get_stats_descriptor(descs, i, &header);
+		if (!strcmp(desc->name, "pf_taken"))
+			read_stat_data(fd, &header, desc, &value, 1);
+	}
+	free(descs);
+	close(fd);
+	TEST_ASSERT(value != ~0ULL, "page faults are not counted");
+	return value;
+}
+
 /* What KVM has allocated for page tables, of all VMs; ~0 if the host hides it. */
 static inline uint64_t page_table_kib(void)
 {
