@@ -250,7 +250,7 @@ static int open_serial(const char *name)
         fail("cannot open the port", name);
     }
     cfmakeraw(&mode);
-    cfsetspeed(&mode, B38400);
+    cfsetspeed(&mode, B115200);
     mode.c_cflag |= CLOCAL;
     if (tcsetattr(fd, TCSANOW, &mode) < 0 || fcntl(fd, F_SETFL, 0) < 0) {
         fail("cannot set up the port", name);

@@ -337,15 +337,20 @@ def test_dirty_ring_is_not_excused(check: ModuleType, tmp_path: Path) -> None:
     assert str(check.migration_test()) == "0 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.parametrize("broken", ["build-lab-cpu", "build-bochs"])
 def test_cpu_that_cannot_be_built_has_failed(
-    check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    check: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    broken: str,
 ) -> None:
-    script = tmp_path / "build-lab-cpu"
-    script.write_text("#!/bin/sh\nexit 3\n")
-    script.chmod(0o755)
+    for name in ("build-lab-cpu", "build-bochs"):
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\nexit {3 if name == broken else 0}\n")
+        script.chmod(0o755)
     monkeypatch.setattr(check, "SCRIPTS", tmp_path)
     tally = check.run_suite("lab-cpu", check.lab_cpu_build)
-    assert tally.failures == ["lab-cpu: the build ended with status 3"]
+    assert tally.failures == [f"lab-cpu: {broken} ended with status 3"]
 
 
 def test_unknown_suite(

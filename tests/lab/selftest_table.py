@@ -174,8 +174,7 @@ HOSTILE_STOCK = (
 )
 
 # What an Intel CPU does otherwise than AMD's: the formats of its tables, what a
-# nested guest has of them, and its flushes.  Bochs takes one minute for 1 G
-# instructions, which leaves out whatever looks at each page of a gigabyte.
+# nested guest has of them, and its flushes.
 INTEL_UPSTREAM = (
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 180),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
@@ -202,13 +201,26 @@ INTEL_OURS = (
     Selftest("dirty_bitmap_fd_test", 180),
     Selftest("x86_64/eager_page_split_test", 120),
     Selftest("x86_64/dirty_bits_test", 120, tdp=True),
+    Selftest(NESTED, 120),
     Selftest(f"{RACE} -v 2 -t 2"),
+    Selftest(f"{RACE} -v 2 -t 2 -n"),
+    Selftest(f"{RACE} -v 2 -t 2 -N"),
+    Selftest(f"{RACE} -v 2 -t 2 -m bits -n", tdp=True),
+    Selftest(f"{RACE} -v 2 -t 2 -m bits -N", tdp=True),
     Selftest(f"{RACE} -v 2 -t 2 -m ring"),
-    Selftest(f"{RACE} -v 2 -t 2 -m ring -w none", soak=True),
+    Selftest(f"{RACE} -v 2 -t 2 -m ring -n", soak=True),
     Selftest(f"{RACE} -v 2 -t 2 -m manual"),
     Selftest(f"{RACE} -v 2 -t 2 -m bits", tdp=True),
     Selftest(f"{RACE} -v 2 -t 2 -m bits -x rearm,split -s {HUGE}", tdp=True),
 )
+
+# What takes the CPU's own log, and what is lost in it.
+INTEL_PML = (
+    Selftest("x86_64/pml_test log"),
+    Selftest("x86_64/pml_test write-protect"),
+    Selftest("x86_64/pml_test dirty-bits", tdp=True),
+)
+INTEL_NO_PML = (Selftest(f"{RACE} -v 2 -t 2 -m ring -w none"),)
 
 # Orders that lose pages have to be noticed: it would prove nothing else that
 # no page is lost in the others.

@@ -24,6 +24,7 @@ from .lab import (
     mutant,
     mutation,
     running,
+    selftests,
 )
 
 INTEL = ["--cpu", "intel"]
@@ -373,22 +374,25 @@ class TestIntel:
         )
         assert ended.status == 0, ended.stderr
         assert ended.stdout.split() == [
-            "GenuineIntel", "/dev/kvm", "Y", "Y", "Y", "Y", "N",
+            "GenuineIntel", "/dev/kvm", "Y", "Y", "Y", "Y", "Y",
         ]
 
     def test_output_and_status(self, tmp_path: Path) -> None:
         """Of a script that was taken; bytes are not touched."""
-        script = tmp_path / "script"
+        cwd = tmp_path / "cwd"
+        cwd.mkdir()
+        script = tmp_path / "taken/script"
+        script.parent.mkdir()
         script.write_text("#!/bin/bash\nprintf 'a\\nb\\r\\0\\377\\t'\n"
                           "echo to err >&2\nls -d \"$PWD\" >&2\nexit 37\n")
         script.chmod(0o755)
         done = subprocess.run(
             [LAB, *INTEL, "--take", script, "--", "bash", "-c",
              f"{script}; echo $?; no-such-program"],
-            capture_output=True, cwd=tmp_path, check=False,
+            capture_output=True, cwd=cwd, check=False,
         )
         assert done.stdout == b"a\nb\r\0\377\t37\n"
-        assert done.stderr.startswith(f"to err\n{tmp_path}\n".encode())
+        assert done.stderr.startswith(f"to err\n{cwd}\n".encode())
         assert done.returncode == 127
 
     @pytest.mark.parametrize(("what", "line", "verb"), PROVOKED[-2:])
@@ -418,6 +422,20 @@ class TestIntel:
         )
         assert ended.status == TIMED_OUT
         assert "the time limit of 40 s" in ended.sentence
+
+    def test_interrupts_end_a_guest(self) -> None:
+        """One that has them off, too, which the selftests' guests have."""
+        race = selftests("patched") / "x86_64/write_protect_race_test"
+        ended = lab(
+            "sh",
+            "-c",
+            f"{race} -v 1 -t 2 >/dev/null & sleep 1; "
+            "cat /sys/kernel/debug/kvm/irq_exits; wait $!",
+            kernel="patched",
+            options=[*INTEL, "--take", str(race)],
+        )
+        assert ended.status == 0, ended.stderr
+        assert int(ended.stdout) > 20, "a second has 250 ticks"
 
     def test_two_cpus(self) -> None:
         ended = lab(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Migrations on the patched host kernel, by the tests of tests/migration.
 
-All of them run in one boot of the lab for each MMU, and one for the hostile CPU;
-each is a test case here.  With -m soak, all that there are of the mechanisms that take a patched kernel.
+All of them run in one boot of the lab for each MMU, and one for the hostile CPU
+and Intel's; each is a test case here.  With -m soak, all that there are of the
+mechanisms that take a patched kernel, and on Intel's CPU one for each mechanism.
 """
 
 from __future__ import annotations
@@ -24,14 +25,22 @@ from tests.migration.migrate import wait
 from tests.migration.qmp import Monitor
 from tests.migration.vm import VM
 
+from . import intel
 from .lab import (BUILD, COMPLAINED, LAB_FAILED, ROOT, TIMED_OUT, Ended, Record,
-                  lab)
+                  lab, mutant)
 
 TESTS = "tests/migration"
 MMUS = {
     "tdp": ("--append", "kvm.tdp_mmu=1"),
     "shadow": ("--append", "kvm.tdp_mmu=0"),
     "hostile": ("--append", "kvm.tdp_mmu=1", "--cpu", "hostile"),
+    "intel": ("--append", "kvm.tdp_mmu=1"),
+    "intel-shadow": ("--append", "kvm.tdp_mmu=0"),
+    "intel-ept0": ("--append", "kvm_intel.ept=0"),
+    "intel-eptad0": ("--append", "kvm_intel.eptad=0"),
+    "intel-pml0": ("--append", "kvm_intel.pml=0"),
+    # KVM emulates what the guest does in real mode.
+    "intel-unrestricted0": ("--append", "kvm_intel.unrestricted_guest=0"),
 }
 OPTIONS = ["--cpus", "2", "--memory", "3G"]
 # With one -v, the summary has only what of a message fits the screen.
@@ -40,11 +49,15 @@ PYTEST = [
     "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
 ]
 SECONDS = 90  # for one of them, on a busy machine
+INTEL_SECONDS = 600
 SOAK_SECONDS = 7200
 
 # How all waits of tests/migration end that were in vain: the exception, maybe
 # the VM, and what was waited for.  What QEMU says comes after one more colon.
 LATE = re.compile(r"[\w.]+: (\w+: )?[^:]* within \d+ s\b")
+
+# Intel's machine takes ten times as long, so that it has a table of its own.
+SOAKED_MMUS = ("tdp", "shadow", "hostile")
 
 # What runs in one boot of a soak.  Rings of other sizes, and log, need no
 # patched kernel.
@@ -102,7 +115,40 @@ CHECKED = {
         "test_identical.py::test_identical[ring 4096-random-4-q35]",
         "test_identical.py::test_identical[log-random-2-q35]",
     ),
+    # The machine has one CPU, and a guest of two takes twice the time.
+    "intel": (
+        "test_identical.py::test_identical[log-sequential-1-pc]",
+        "test_identical.py::test_identical[dirty-bits-sequential-1-pc]",
+    ),
 }
+
+# Each mechanism on Intel's CPU, and again where the CPU or KVM lacks something:
+# the shadow MMU and tables without dirty bits have no dirty-bits.
+FAULTING = (
+    "test_identical.py::test_identical[log-random-2-q35]",
+    "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
+    "test_identical.py::test_identical[shared-random-1-q35]",
+    "test_identical.py::test_identical[ring 4096-hot-spot-1-pc]",
+)
+COLLECTED = ("test_identical.py::test_identical[dirty-bits-hot-spot-4-pc]",)
+INTEL = {
+    "intel": (*FAULTING, *COLLECTED,
+              "test_modes.py::test_postcopy[dirty-bits-hot-spot-2]"),
+    "intel-shadow": FAULTING,
+    "intel-ept0": FAULTING,
+    "intel-eptad0": FAULTING,
+    "intel-pml0": (*FAULTING, *COLLECTED),
+    "intel-unrestricted0": COLLECTED,
+}
+
+# Kernels that lose pages on purpose, and a migration there that has to tell.  It
+# does not of no-flush: what Bochs' TLB has is gone by the time that QEMU copies.
+MUTANTS = Path(__file__).with_name("mutants.patch")
+BROKEN = (
+    ("bits-opened-lost",
+     "test_identical.py::test_identical[dirty-bits-sequential-1-pc]"),
+    ("no-children", "test_identical.py::test_identical[shared-random-1-q35]"),
+)
 
 
 @dataclass(frozen=True)
@@ -122,15 +168,23 @@ def outcomes(output: str) -> dict[str, str]:
     }
 
 
+def options(mmu: str) -> list[str]:
+    """What the lab is told; Intel's machine has only what it is given."""
+    if mmu.startswith("intel"):
+        return [*intel.options(), *MMUS[mmu]]
+    return [*OPTIONS, *MMUS[mmu]]
+
+
 @lru_cache(maxsize=None)
-def boot(mmu: str, *arguments: str, seconds: int) -> Boot:
+def boot(mmu: str, *arguments: str, seconds: int,
+         kernel: str | Path = "patched", append: str = "") -> Boot:
     """Run pytest in the lab."""
     ended = lab(
         *PYTEST,
         *arguments,
-        kernel="patched",
+        kernel=kernel,
         seconds=seconds,
-        options=[*OPTIONS, *MMUS[mmu]],
+        options=[*options(mmu), "--append", append],
         cwd=ROOT,
     )
     return Boot(ended, outcomes(ended.stdout))
@@ -158,31 +212,56 @@ def passed(done: Boot, name: str) -> bool:
             and done.outcomes.get(name) == "PASSED")
 
 
-@pytest.mark.parametrize(
-    "mmu,name",
-    [(mmu, name) for mmu, names in CHECKED.items() for name in names],
-)
-def test_migration(mmu: str, name: str, record_property: Record) -> None:
+def judge(mmu: str, names: tuple[str, ...], name: str, record: Record
+          ) -> None:
     """On a patched kernel it passes; there nothing is skipped.
 
     On a busy machine a migration may take too long: then it is run once more,
     in a boot of its own.  Nothing else is excused.
     """
-    names = CHECKED[mmu]
+    seconds = INTEL_SECONDS if mmu.startswith("intel") else SECONDS
     done = boot(
         mmu,
         *(f"{TESTS}/{each}" for each in names),
-        seconds=SECONDS * len(names),
+        seconds=seconds * len(names),
     )
     if not passed(done, name) and took_too_long(done.ended, name):
         print(f"{done.ended.stdout}{done.ended.stderr}\n{name}: once more")
-        record_property("rerun", "it took too long")
-        done = boot(mmu, f"{TESTS}/{name}", seconds=2 * SECONDS)
+        record("rerun", "it took too long")
+        done = boot(mmu, f"{TESTS}/{name}", seconds=2 * seconds)
     assert passed(done, name), done.ended.stdout + done.ended.stderr
 
 
+def cases(table: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    """Each test of a table, with its MMU."""
+    return [(mmu, name) for mmu, names in table.items() for name in names]
+
+
+@pytest.mark.parametrize("mmu,name", cases(CHECKED))
+def test_migration(mmu: str, name: str, record_property: Record) -> None:
+    judge(mmu, CHECKED[mmu], name, record_property)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("mmu", MMUS)
+@pytest.mark.parametrize("mmu,name", cases(INTEL))
+def test_intel(mmu: str, name: str, record_property: Record) -> None:
+    judge(mmu, INTEL[mmu], name, record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("broken,name", BROKEN)
+def test_lost_pages_are_noticed(broken: str, name: str) -> None:
+    """The guest arrives on Intel's CPU, too, and its memory differs."""
+    done = boot("intel", f"{TESTS}/{name}", seconds=INTEL_SECONDS,
+                kernel=mutant(MUTANTS), append=f"kvm.mutant={broken}")
+    said = reasons(done.ended.stdout, name)
+    assert any(re.search(r"\b\d+ pages differ", why) for why in said), (
+        done.ended.stdout + done.ended.stderr
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mmu", SOAKED_MMUS)
 @pytest.mark.parametrize("chosen", SOAKED)
 def test_all_migrations(chosen: str, mmu: str) -> None:
     """All that concern the patched kernel pass, those of their soak too."""

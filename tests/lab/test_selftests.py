@@ -22,7 +22,9 @@ from .selftest_table import (
     HOSTILE_OURS,
     HOSTILE_STOCK,
     INTEL_MAY_SKIP,
+    INTEL_NO_PML,
     INTEL_OURS,
+    INTEL_PML,
     INTEL_UPSTREAM,
     KNOWN_FAILURES,
     MAY_SKIP,
@@ -54,9 +56,12 @@ MMUS = {
     "hostile-npt0": (*NPT0, *HOSTILE),
     "intel-tdp": (*TDP, *INTEL),
     "intel-shadow": (*SHADOW, *INTEL),
-    "intel-ept0": ("--append", "kvm_intel.ept=0", *INTEL),
-    # Tables without dirty bits, so that dirty_bits_test and its race skip.
+    "intel-pml0-tdp": ("--append", "kvm_intel.pml=0", *TDP, *INTEL),
+    "intel-pml0-shadow": ("--append", "kvm_intel.pml=0", *SHADOW, *INTEL),
+    # Tables without dirty bits, so that there is no KVM_CAP_DIRTY_BITS, nor PML.
     "intel-eptad0": ("--append", "kvm_intel.eptad=0", *INTEL),
+    "intel-eptad0-shadow": ("--append", "kvm_intel.eptad=0", *SHADOW, *INTEL),
+    "intel-ept0": ("--append", "kvm_intel.ept=0", *INTEL),
 }
 
 # Those of the usual CPU, which all of ours run on.
@@ -69,8 +74,8 @@ CHECKED = {
     ("patched", "hostile-tdp"): DIRTY_LOG + HOSTILE_OURS,
     ("patched", "hostile-shadow"): HOSTILE_OURS,
     ("stock", "hostile-tdp"): HOSTILE_STOCK,
-    ("patched", "intel-tdp"): INTEL_UPSTREAM + INTEL_OURS,
-    ("patched", "intel-shadow"): INTEL_OURS,
+    ("patched", "intel-tdp"): INTEL_UPSTREAM + INTEL_OURS + INTEL_PML,
+    ("patched", "intel-shadow"): INTEL_OURS + INTEL_PML,
 }
 SOAKED = CHECKED | {
     ("patched", "npt0"): OURS,
@@ -79,9 +84,13 @@ SOAKED = CHECKED | {
     ("patched", "hostile-npt0"): OURS,
     ("debug", "hostile-tdp"): OURS,
     ("stock", "hostile-shadow"): HOSTILE_STOCK,
-    ("patched", "intel-shadow"): INTEL_UPSTREAM + INTEL_OURS,
-    ("patched", "intel-ept0"): INTEL_UPSTREAM + INTEL_OURS,
-    ("patched", "intel-eptad0"): INTEL_UPSTREAM + INTEL_OURS,
+    ("patched", "intel-shadow"): INTEL_UPSTREAM + INTEL_OURS + INTEL_PML,
+    **{
+        ("patched", mmu): INTEL_UPSTREAM + INTEL_OURS + INTEL_NO_PML
+        for mmu in MMUS
+        if re.match("intel-(pml|eptad|ept)0", mmu)
+    },
+    ("debug", "intel-tdp"): INTEL_OURS + INTEL_PML,
     ("stock", "intel-tdp"): INTEL_UPSTREAM,
     ("debug", "tdp"): OURS,
     ("debug", "shadow"): OURS,
@@ -160,7 +169,10 @@ def selected(kernel: str, mmu: str, soak: bool) -> tuple[Selftest, ...]:
         test
         for test in tests
         if not (test.tdp and not mmu.endswith("tdp"))
-        and (soak or not (test.soak or (test.once and mmu != "tdp")))
+        and (
+            soak
+            or not (test.soak or (test.once and not mmu.endswith("tdp")))
+        )
     )
 
 
@@ -252,7 +264,7 @@ def judge(
     program = case.test.command.split()[0]
     # Ours have all they want on our kernel, if there is nested paging.
     if result.status == SKIPPED and (
-        case.test in UPSTREAM or case.mmu.endswith("npt0")
+        case.test in UPSTREAM or case.mmu.endswith(("npt0", "ept0"))
     ):
         said = re.search(r"SKIP - (.*)", result.output)
         pytest.skip(said[1] if said else "it says that it cannot run here")

@@ -414,26 +414,6 @@ static void test_log(void)
 	log_with(KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
 }
 
-static uint64_t page_faults(struct kvm_vcpu *vcpu)
-{
-	struct kvm_stats_desc *descs, *desc;
-	int fd = vcpu_get_stats_fd(vcpu), i;
-	struct kvm_stats_header header;
-	uint64_t value = ~0ULL;
-
-	read_stats_header(fd, &header);
-	descs = read_stats_descriptors(fd, &header);
-	for (i = 0; i < header.num_desc; i++) {
-		desc = get_stats_descriptor(descs, i, &header);
-		if (!strcmp(desc->name, "pf_taken"))
-			read_stat_data(fd, &header, desc, &value, 1);
-	}
-	free(descs);
-	close(fd);
-	TEST_ASSERT(value != ~0ULL, "page faults are not counted");
-	return value;
-}
-
 /* A signal ends a collect, and nothing is lost by that. */
 static void test_signal(void)
 {
@@ -489,9 +469,9 @@ static void test_split(void)
 	split.size = n * PAGE_SIZE;
 	TEST_ASSERT(!__vm_split_huge_pages(rig.vm, &split) && !split.size,
 		    "pages are not split");
-	taken = page_faults(rig.vcpu);
+	taken = vcpu_page_faults(rig.vcpu);
 	write_pages(&rig, 0, n, 1);
-	taken = page_faults(rig.vcpu) - taken;
+	taken = vcpu_page_faults(rig.vcpu) - taken;
 	TEST_ASSERT(taken < 64, "%lu faults after a split", taken);
 	expect_pages(collect(&rig), n, "split");
 	write_pages(&rig, 0, n, 3);

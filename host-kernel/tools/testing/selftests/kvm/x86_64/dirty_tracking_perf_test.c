@@ -28,12 +28,16 @@ enum method {
 	WAY_FETCH,		/* fetch only, then write-protect all */
 	WAY_SHARED,		/* the mapped bitmap, then write-protect all */
 	WAY_BITS,		/* collect dirty bits, then the mapped bitmap */
+	WAY_RING,		/* the vCPU's dirty ring */
 	NR_WAYS
 };
 
 static const char * const way_names[] = {
-	"get", "clear", "fetch", "shared", "bits",
+	"get", "clear", "fetch", "shared", "bits", "ring",
 };
+
+/* As many as KVM allows. */
+#define RING_ENTRIES	65536UL
 
 static const uint32_t new_caps[] = {
 	KVM_CAP_WRITE_PROTECT_ALL_MEM,
@@ -74,18 +78,55 @@ static void report(const char *what, const char *way, uint64_t value,
 	printf("%s.%s %lu %s\n", what, way, value, unit);
 }
 
+/*
+ * A ring that gets full would end the vCPU's run: it has room for all pages, and
+ * for those that are written again before KVM has reset the first entry of each.
+ */
 static bool has_way(enum method way)
 {
-	if (way == WAY_BITS)
+	switch (way) {
+	case WAY_GET:
+	case WAY_CLEAR:
+		return true;
+	case WAY_BITS:
 		return kvm_has_cap(KVM_CAP_DIRTY_BITS);
-	return way < WAY_FETCH || kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM);
+	case WAY_RING:
+		return kvm_has_cap(KVM_CAP_DIRTY_LOG_RING) &&
+		       2 * mebibytes * PAGES_PER_MIB <= RING_ENTRIES;
+	default:
+		return kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM);
+	}
+}
+
+static bool has_shared_bitmap(const struct bench *b)
+{
+	return b->way == WAY_SHARED || b->way == WAY_BITS;
 }
 
 static int nr_caps(enum method way)
 {
-	if (way < WAY_FETCH)
+	if (way == WAY_GET || way == WAY_CLEAR)
 		return 0;
 	return ARRAY_SIZE(new_caps) - (way != WAY_BITS);
+}
+
+static void create_vm(struct bench *b)
+{
+	struct kvm_dirty_gfn *ring;
+	uint64_t i;
+
+	if (b->way != WAY_RING) {
+		b->vm = toucher_vm(new_caps, nr_caps(b->way), b->nr_vcpus,
+				   b->vcpus);
+		return;
+	}
+	b->vm = __vm_create(VM_MODE_DEFAULT, b->nr_vcpus, 0);
+	vm_enable_dirty_ring(b->vm, RING_ENTRIES * sizeof(*ring));
+	add_touchers(b->vm, b->nr_vcpus, b->vcpus);
+	/* Not to be measured: the faults on the ring itself. */
+	ring = vcpu_map_dirty_ring(b->vcpus[0]);
+	for (i = 0; i < RING_ENTRIES; i++)
+		READ_ONCE(ring[i].flags);
 }
 
 /* Returns false if the host has not got the memory. */
@@ -102,7 +143,7 @@ static bool bench_start_vcpus(struct bench *b, enum method way,
 	if (!test_mem_map(&b->mem, src))
 		return false;
 
-	b->vm = toucher_vm(new_caps, nr_caps(way), nr_vcpus, b->vcpus);
+	create_vm(b);
 	b->vcpu = b->vcpus[0];
 	if (way == WAY_CLEAR)
 		vm_enable_cap(b->vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
@@ -126,7 +167,7 @@ static bool bench_start(struct bench *b, enum method way,
 static void bench_log(struct bench *b)
 {
 	test_mem_set(b->vm, &b->mem, KVM_MEM_LOG_DIRTY_PAGES);
-	if (b->way >= WAY_SHARED)
+	if (has_shared_bitmap(b))
 		shared_bitmap_map(b->vm, b->mem.slot, b->mem.npages, &b->shared);
 }
 
@@ -139,13 +180,32 @@ static void bench_end(struct bench *b)
 	free(b->bitmap);
 }
 
+static void collect_ring(struct bench *b)
+{
+	struct kvm_vcpu *vcpu = b->vcpu;
+	struct kvm_dirty_gfn *gfn;
+
+	for (;; vcpu->fetch_index++) {
+		gfn = &vcpu->dirty_gfns[vcpu->fetch_index % RING_ENTRIES];
+		/* KVM sets the flag after the offset, and frees it when it resets. */
+		if (!(__atomic_load_n(&gfn->flags, __ATOMIC_ACQUIRE) &
+		      KVM_DIRTY_GFN_F_DIRTY))
+			break;
+		set_bit(gfn->offset, b->bitmap);
+		__atomic_store_n(&gfn->flags, KVM_DIRTY_GFN_F_RESET,
+				 __ATOMIC_RELEASE);
+	}
+}
+
 static void harvest(struct bench *b)
 {
 	if (b->way == WAY_BITS)
 		vm_collect_dirty_bits(b->vm, b->mem.gpa,
 				      b->mem.npages * PAGE_SIZE);
-	if (b->way >= WAY_SHARED)
+	if (has_shared_bitmap(b))
 		shared_bitmap_harvest(&b->shared, 0, b->mem.npages, b->bitmap);
+	else if (b->way == WAY_RING)
+		collect_ring(b);
 	else if (b->way == WAY_FETCH)
 		vm_get_dirty_log_no_wp(b->vm, b->mem.slot, b->bitmap);
 	else
@@ -159,6 +219,30 @@ static void rearm(struct bench *b)
 	else if (b->way == WAY_CLEAR)
 		kvm_vm_clear_dirty_log(b->vm, b->mem.slot, b->bitmap, 0,
 				       b->mem.npages);
+	else if (b->way == WAY_RING)
+		kvm_vm_reset_dirty_ring(b->vm);
+}
+
+/* How often the vCPU has left the guest. */
+static uint64_t count_exits(struct kvm_vcpu *vcpu)
+{
+	struct kvm_stats_desc *descs, *desc;
+	struct kvm_stats_header header;
+	int fd = vcpu_get_stats_fd(vcpu);
+	uint64_t exits = ~0ULL;
+	uint32_t i;
+
+	read_stats_header(fd, &header);
+	descs = read_stats_descriptors(fd, &header);
+	for (i = 0; i < header.num_desc; i++) {
+		desc = get_stats_descriptor(descs, i, &header);
+		if (!strcmp(desc->name, "exits"))
+			read_stat_data(fd, &header, desc, &exits, 1);
+	}
+	TEST_ASSERT(exits != ~0ULL, "KVM does not count exits");
+	free(descs);
+	close(fd);
+	return exits;
 }
 
 static void write_all(struct bench *b)
@@ -187,7 +271,7 @@ static void write_again(struct bench *b)
 /* Harvest and re-arm of memory that is mapped by 4 KiB pages and all dirty. */
 static void figure_rearm(void)
 {
-	uint64_t start, spent, written, round;
+	uint64_t start, spent, written, round, exits;
 	struct bench b;
 	enum method way;
 
@@ -198,9 +282,11 @@ static void figure_rearm(void)
 			    mebibytes * PAGES_PER_MIB);
 		bench_log(&b);
 		for (round = 0; round < 3; round++) {
+			exits = count_exits(b.vcpu);
 			start = now();
 			write_all(&b);
 			written = now() - start;
+			exits = count_exits(b.vcpu) - exits;
 
 			start = now();
 			harvest(&b);
@@ -212,6 +298,7 @@ static void figure_rearm(void)
 		}
 		report("rearm", way_names[way], spent, "ns");
 		report("write-again", way_names[way], written, "ns");
+		report("write-again-exits", way_names[way], exits, "exits");
 		write_all(&b);
 		write_again(&b);
 		bench_end(&b);
@@ -277,18 +364,25 @@ static void figure_sparse(void)
 	sparse("large", most);
 }
 
+/* What a vCPU spends on its writes, and how often it leaves the guest. */
+struct written {
+	uint64_t ns;
+	uint64_t exits;
+};
+
 /*
  * What is spent on so many pages that are dirty, evenly spread: by who harvests
  * them, and by the vCPU that writes to them.
  */
 static uint64_t harvest_spread(struct bench *b, uint64_t count,
-			       uint64_t *written)
+			       struct written *written)
 {
-	uint64_t start = now(), spent;
+	uint64_t exits = count_exits(b->vcpu), start = now(), spent;
 
 	guest_stride(b->vcpu, GUEST_WRITE, b->mem.gpa,
 		     b->mem.npages / count * PAGE_SIZE, count, ++b->stamp);
-	*written = now() - start;
+	written->ns = now() - start;
+	written->exits = count_exits(b->vcpu) - exits;
 	start = now();
 	harvest(b);
 	rearm(b);
@@ -306,14 +400,15 @@ static uint64_t harvest_spread(struct bench *b, uint64_t count,
  */
 static void report_spread(struct bench *b, uint64_t count)
 {
-	uint64_t written;
+	struct written written;
 	char what[64];
 
 	harvest_spread(b, count, &written);
 	harvest_spread(b, count, &written);
 	snprintf(what, sizeof(what), "%s.%lu", way_names[b->way], count);
 	report("dirty", what, harvest_spread(b, count, &written), "ns");
-	report("dirty-write", what, written, "ns");
+	report("dirty-write", what, written.ns, "ns");
+	report("dirty-exits", what, written.exits, "exits");
 }
 
 /* Memory that is copied once, as it has to be to be sent.  Takes no KVM. */
@@ -341,7 +436,8 @@ static void figure_copy(void)
 
 static void figure_dirty(void)
 {
-	uint64_t count, npages = mebibytes * PAGES_PER_MIB, written;
+	uint64_t count, npages = mebibytes * PAGES_PER_MIB;
+	struct written written;
 	struct bench b;
 	enum method way;
 

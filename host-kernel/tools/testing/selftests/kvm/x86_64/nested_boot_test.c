@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "dirty_tracking.h"
-#include "svm_npt.h"
+#include "nested_guest.h"
 
 #define POOL_GPA	(TEST_GPA - PG_SIZE_1G)
 #define POOL_SLOT	2
@@ -27,6 +27,7 @@ static struct {
 	uint64_t iterations;
 	uint64_t tables;	/* page tables, each for 2 MiB of a guest */
 	uint64_t code;		/* the entry of a PDPT that maps what all need */
+	uint64_t page;		/* the bits of an entry for a page */
 	uint64_t next;		/* whose turn it is, from 0 */
 } control = { .guests = 10, .iterations = 20, .tables = 4 };
 
@@ -50,12 +51,13 @@ static void boot_build(uint64_t guest)
 
 	pool_table(guest, PDPT)[0] = control.code;
 	pool_table(guest, PDPT)[TEST_GPA / PG_SIZE_1G] =
-		pool_page(guest, PD) | NPT_FLAGS;
+		pool_page(guest, PD) | NESTED_TABLE;
 	for (i = 0; i < control.tables; i++)
-		pool_table(guest, PD)[i] = pool_page(guest, PT + i) | NPT_FLAGS;
+		pool_table(guest, PD)[i] = pool_page(guest, PT + i) | NESTED_TABLE;
 	for (i = 0; i < control.tables * ENTRIES; i++)
-		pool_table(guest, PT)[i] = (TEST_GPA + i * PAGE_SIZE) | NPT_FLAGS;
-	WRITE_ONCE(pool_table(guest, ROOT)[0], pool_page(guest, PDPT) | NPT_FLAGS);
+		pool_table(guest, PT)[i] = (TEST_GPA + i * PAGE_SIZE) | control.page;
+	WRITE_ONCE(pool_table(guest, ROOT)[0],
+		   pool_page(guest, PDPT) | NESTED_TABLE);
 }
 
 /* A boot: all of the guest's memory is written once. */
@@ -66,22 +68,21 @@ static void boot_l2(uint64_t arg)
 	for (;;) {
 		for (i = 0; i < control.tables * ENTRIES; i++)
 			guest_touch(GUEST_WRITE, TEST_GPA + i * PAGE_SIZE, i);
-		nested_leave();
+		nested_leave(&nested);
 	}
 }
 
 static void boot_l1(void)
 {
-	struct vmcb *vmcb = nested.svm->vmcb;
 	uint64_t i, first;
 
+	nested.root = pool_page(0, ROOT);
 	nested_start(&nested, boot_l2, 0);
 	for (;;) {
 		first = READ_ONCE(control.next);
 		for (i = first; i < first + control.guests; i++) {
 			boot_build(i);
-			vmcb->control.nested_cr3 = pool_page(i, ROOT);
-			vmcb->control.tlb_ctl = TLB_CONTROL_FLUSH_ALL_ASID;
+			nested_use_root(&nested, pool_page(i, ROOT));
 			nested_run(&nested);
 		}
 		for (i = first; i < first + control.guests; i++)
@@ -94,7 +95,7 @@ static void boot_l1(void)
 /* The tables for what L2 needs of L1's memory, of which all guests share one. */
 static uint64_t code_entry(struct kvm_vm *vm)
 {
-	vm_paddr_t root = npt_alloc_root(vm);
+	vm_paddr_t root = nested_root_alloc(vm);
 	uint64_t *entry = addr_gpa2hva(vm, root);
 
 	return *(uint64_t *)addr_gpa2hva(vm, *entry & PHYSICAL_PAGE_MASK);
@@ -158,6 +159,7 @@ static void test_boots(void)
 	guest_map(vm, POOL_GPA, pool.npages * PAGE_SIZE);
 	nested_vcpu_alloc(vm, 0, &nested);
 	control.code = code_entry(vm);
+	control.page = nested_page();
 	sync_global_to_guest(vm, nested);
 	sync_global_to_guest(vm, control);
 
@@ -196,8 +198,7 @@ int main(int argc, char *argv[])
 	}
 	TEST_ASSERT(control.guests && control.iterations && control.tables &&
 		    control.tables <= ENTRIES, "see -h for what is allowed");
-	TEST_REQUIRE(kvm_cpu_has(X86_FEATURE_SVM));
-	TEST_REQUIRE(kvm_is_tdp_enabled());
+	TEST_REQUIRE(nested_guests_supported());
 	test_boots();
 	return 0;
 }

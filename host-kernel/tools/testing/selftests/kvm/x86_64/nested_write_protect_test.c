@@ -9,7 +9,7 @@
 #include "test_util.h"
 #include "processor.h"
 #include "dirty_tracking.h"
-#include "svm_npt.h"
+#include "nested_guest.h"
 
 #define NPAGES		(4 * PAGES_2M + 5)
 #define MEM_GPA		(TEST_GPA + 3 * PAGE_SIZE)
@@ -30,7 +30,8 @@ static const char * const worlds[] = { "L1", "huge", "small", "shifted" };
 /* What L1 is to do, beside guest_commands[0]; shared with the guest. */
 struct control {
 	uint64_t world;
-	uint64_t npt[NR_WORLDS];
+	uint64_t root[NR_WORLDS];
+	uint64_t page;		/* the bits of an entry for a page */
 	/* The pages that tables are made of, for L1 to build some itself. */
 	uint64_t pool;
 	uint64_t pool_pages;
@@ -63,13 +64,12 @@ static void l2_code(uint64_t arg)
 			do_command();
 			GUEST_SYNC(0);
 		}
-		nested_leave();
+		nested_leave(&nested);
 	}
 }
 
 static void l1_code(void)
 {
-	struct vmcb *vmcb = nested.svm->vmcb;
 	bool started = false;
 	uint64_t world;
 
@@ -80,11 +80,11 @@ static void l1_code(void)
 		}
 		world = READ_ONCE(control.world);
 		if (!started) {
+			nested.root = control.root[world];
 			nested_start(&nested, l2_code, 0);
 			started = true;
 		}
-		vmcb->control.nested_cr3 = control.npt[world];
-		vmcb->control.tlb_ctl = TLB_CONTROL_FLUSH_ALL_ASID;
+		nested_use_root(&nested, control.root[world]);
 		nested_run(&nested);
 	}
 }
@@ -103,6 +103,15 @@ static struct kvm_vm *create_vm(struct kvm_vcpu **vcpu, void *code,
 	nested_vcpu_alloc(vm, 0, &nested);
 	sync_global_to_guest(vm, nested);
 	return vm;
+}
+
+/* What the L2 of a world sees of the memory. */
+static void map_world(struct kvm_vm *vm, vm_paddr_t root, enum world world)
+{
+	nested_map_range(vm, root, TEST_GPA,
+			 TEST_GPA + (world == L2_SHIFTED ? PG_SIZE_2M : 0),
+			 HULL - PG_SIZE_2M,
+			 world == L2_SMALL ? PG_LEVEL_4K : PG_LEVEL_2M);
 }
 
 static struct control *control_of(struct kvm_vm *vm)
@@ -250,7 +259,7 @@ static void protect_range(void)
 
 static void test_model(enum vm_mem_backing_src_type src)
 {
-	vm_paddr_t npt;
+	vm_paddr_t root;
 	uint64_t p;
 	int w;
 
@@ -268,12 +277,9 @@ static void test_model(enum vm_mem_backing_src_type src)
 	m.control = control_of(m.vm);
 	test_mem_set(m.vm, &m.mem, 0);
 	for (w = L2_HUGE; w < NR_WORLDS; w++) {
-		npt = npt_alloc_root(m.vm);
-		npt_map(m.vm, npt, TEST_GPA,
-			TEST_GPA + (w == L2_SHIFTED ? PG_SIZE_2M : 0),
-			HULL - PG_SIZE_2M,
-			w == L2_SMALL ? PG_LEVEL_4K : PG_LEVEL_2M);
-		m.control->npt[w] = npt;
+		root = nested_root_alloc(m.vm);
+		map_world(m.vm, root, w);
+		m.control->root[w] = root;
 	}
 
 	/* Mapped in every world, by huge pages if they can be. */
@@ -351,11 +357,8 @@ static void test_each(void)
 	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
 	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
 	for (w = L2_HUGE; w < NR_WORLDS; w++) {
-		c->npt[w] = npt_alloc_root(vm);
-		npt_map(vm, c->npt[w], TEST_GPA,
-			TEST_GPA + (w == L2_SHIFTED ? PG_SIZE_2M : 0),
-			HULL - PG_SIZE_2M,
-			w == L2_SMALL ? PG_LEVEL_4K : PG_LEVEL_2M);
+		c->root[w] = nested_root_alloc(vm);
+		map_world(vm, c->root[w], w);
 	}
 	for (way = 0; way < 3; way++) {
 		for (w = 0; w < NR_WORLDS; w++) {
@@ -419,17 +422,16 @@ static void build_l2(uint64_t count)
 			guest_touch(GUEST_WRITE, TEST_GPA + PG_SIZE_2M +
 				    (i * 131 % (2 * PAGES_2M)) * PAGE_SIZE,
 				    READ_ONCE(control.builds));
-		nested_leave();
+		nested_leave(&nested);
 	}
 }
 
 static void build_l1(void)
 {
-	struct vmcb *vmcb = nested.svm->vmcb;
 	uint64_t *pdpt = (uint64_t *)control.pool, *tables, gpa, entry, i;
 
+	nested.root = control.root[L2_SMALL];
 	nested_start(&nested, build_l2, 0);
-	vmcb->control.nested_cr3 = control.npt[L2_SMALL];
 	for (;;) {
 		/*
 		 * What the L2's own code needs is in the first entry of the
@@ -438,14 +440,14 @@ static void build_l1(void)
 		i = READ_ONCE(control.builds) % (control.pool_pages / BUILD_PAGES);
 		gpa = control.pool + PAGE_SIZE + i * BUILD_PAGES * PAGE_SIZE;
 		tables = (uint64_t *)gpa;
-		tables[1] = (gpa + PAGE_SIZE) | NPT_FLAGS;
-		tables[2] = (gpa + 2 * PAGE_SIZE) | NPT_FLAGS;
+		tables[1] = (gpa + PAGE_SIZE) | NESTED_TABLE;
+		tables[2] = (gpa + 2 * PAGE_SIZE) | NESTED_TABLE;
 		for (i = 0; i < 2 * PAGES_2M; i++) {
 			entry = TEST_GPA + PG_SIZE_2M + i * PAGE_SIZE;
-			tables[512 + i] = entry | NPT_FLAGS;
+			tables[512 + i] = entry | control.page;
 		}
-		WRITE_ONCE(pdpt[TEST_GPA >> 30], gpa | NPT_FLAGS);
-		vmcb->control.tlb_ctl = TLB_CONTROL_FLUSH_ALL_ASID;
+		WRITE_ONCE(pdpt[TEST_GPA >> 30], gpa | NESTED_TABLE);
+		nested_use_root(&nested, control.root[L2_SMALL]);
 		nested_run(&nested);
 		WRITE_ONCE(pdpt[TEST_GPA >> 30], 0);
 		GUEST_SYNC(0);
@@ -478,11 +480,12 @@ static void test_builds(void)
 	guest_map(vm, POOL_GPA, pool.npages * PAGE_SIZE);
 
 	/* A PDPT that L1 can write to, in place of that of the usual root. */
-	root = npt_alloc_root(vm);
+	root = nested_root_alloc(vm);
 	pdpt = *(uint64_t *)addr_gpa2hva(vm, root) & PHYSICAL_PAGE_MASK;
 	memcpy(pool.hva, addr_gpa2hva(vm, pdpt), PAGE_SIZE);
-	*(uint64_t *)addr_gpa2hva(vm, root) = POOL_GPA | NPT_FLAGS;
-	c->npt[L2_SMALL] = root;
+	*(uint64_t *)addr_gpa2hva(vm, root) = POOL_GPA | NESTED_TABLE;
+	c->root[L2_SMALL] = root;
+	c->page = nested_page();
 	c->pool = POOL_GPA;
 	c->pool_pages = BUILDS * BUILD_PAGES;
 
@@ -559,8 +562,7 @@ int main(int argc, char *argv[])
 	}
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM));
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT));
-	TEST_REQUIRE(kvm_cpu_has(X86_FEATURE_SVM));
-	TEST_REQUIRE(kvm_is_tdp_enabled());
+	TEST_REQUIRE(nested_guests_supported());
 	run_tests(tests, ARRAY_SIZE(tests), only);
 	return 0;
 }

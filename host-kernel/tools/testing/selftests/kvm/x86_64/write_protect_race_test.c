@@ -22,7 +22,7 @@
 #include "test_util.h"
 #include "processor.h"
 #include "dirty_tracking.h"
-#include "svm_npt.h"
+#include "nested_guest.h"
 
 #define OTHER_SLOT		2
 #define EDGE_SLOT		3
@@ -114,7 +114,7 @@ struct run {
 	int nr_vcpus;
 	int seconds;
 	bool nested;
-	bool npt;
+	bool nested_paging;
 	uint64_t seed;
 	uint64_t npages;
 	const char *aggressors;
@@ -204,14 +204,12 @@ static void guest_code(uint64_t id)
 static void l2_code(uint64_t id)
 {
 	guest_writer(id);
-	nested_leave();
+	nested_leave(&nested_vcpus[id]);
 }
 
 static void l1_code(uint64_t id)
 {
 	nested_start(&nested_vcpus[id], l2_code, id);
-	if (!nested_vcpus[id].npt)
-		nested_vcpus[id].svm->vmcb->control.nested_ctl = 0;
 	nested_run(&nested_vcpus[id]);
 	GUEST_DONE();
 }
@@ -713,7 +711,7 @@ static bool harvest_is_mapped(void)
 static void create_vm(void)
 {
 	uint64_t base = TEST_GPA, hull;
-	vm_paddr_t npt = 0;
+	vm_paddr_t root = 0;
 	void *code;
 	int v;
 
@@ -752,9 +750,9 @@ static void create_vm(void)
 
 	hull = align_up(run.other.gpa + OTHER_PAGES * PAGE_SIZE, PG_SIZE_2M) - base;
 	guest_map(run.vm, base, hull);
-	if (run.npt) {
-		npt = npt_alloc_root(run.vm);
-		npt_map(run.vm, npt, base, base, hull, PG_LEVEL_2M);
+	if (run.nested_paging) {
+		root = nested_root_alloc(run.vm);
+		nested_map_range(run.vm, root, base, base, hull, PG_LEVEL_2M);
 	}
 	for (v = 0; v < run.nr_vcpus; v++) {
 		/* L1 and L2 write to the same memory. */
@@ -763,7 +761,7 @@ static void create_vm(void)
 		vcpu_args_set(run.vcpus[v], 1, v);
 		run.stats[v] = vcpu_get_stats_fd(run.vcpus[v]);
 		if (code == l1_code)
-			nested_vcpu_alloc(run.vm, npt, &nested_vcpus[v]);
+			nested_vcpu_alloc(run.vm, root, &nested_vcpus[v]);
 		if (run.harvest == HARVEST_RING)
 			vcpu_map_dirty_ring(run.vcpus[v]);
 	}
@@ -935,7 +933,7 @@ int main(int argc, char *argv[])
 		case 'n':
 		case 'N':
 			run.nested = true;
-			run.npt = opt == 'n';
+			run.nested_paging = opt == 'n';
 			break;
 		case 'p':
 			run.npages = strtoul(optarg, NULL, 0);
@@ -994,7 +992,7 @@ int main(int argc, char *argv[])
 		TEST_ASSERT(run.rearm != REARM_NONE || run.harvest == HARVEST_BITS,
 			    "-x rearm with -w none");
 	if (run.nested)
-		TEST_REQUIRE(kvm_cpu_has(X86_FEATURE_SVM) && kvm_is_tdp_enabled());
+		TEST_REQUIRE(nested_guests_supported());
 	/*
 	 * A harvest without an ioctl does not make CPUs empty their buffers of
 	 * PML, which a VM that can re-arm all its memory does without.

@@ -255,6 +255,27 @@ static inline bool vm_has_stat(struct kvm_vm *vm, const char *name)
 	return data != ~0ULL;
 }
 
+/* How many faults of the vCPU KVM has handled, spurious ones and all. */
+static inline uint64_t vcpu_page_faults(struct kvm_vcpu *vcpu)
+{
+	struct kvm_stats_desc *descs, *desc;
+	int fd = vcpu_get_stats_fd(vcpu), i;
+	struct kvm_stats_header header;
+	uint64_t value = ~0ULL;
+
+	read_stats_header(fd, &header);
+	descs = read_stats_descriptors(fd, &header);
+	for (i = 0; i < header.num_desc; i++) {
+		desc = get_stats_descriptor(descs, i, &header);
+		if (!strcmp(desc->name, "pf_taken"))
+			read_stat_data(fd, &header, desc, &value, 1);
+	}
+	free(descs);
+	close(fd);
+	TEST_ASSERT(value != ~0ULL, "page faults are not counted");
+	return value;
+}
+
 /* What KVM has allocated for page tables, of all VMs; ~0 if the host hides it. */
 static inline uint64_t page_table_kib(void)
 {
@@ -632,10 +653,19 @@ static inline void guest_read(struct kvm_vcpu *vcpu, uint64_t gva)
 	guest_stride(vcpu, GUEST_READ, gva, 0, 1, 0);
 }
 
-/*
- * A VM with vCPUs that run guest_toucher(), and the capabilities of caps
- * enabled before the vCPUs exist.
- */
+/* vCPUs that run guest_toucher(). */
+static inline void add_touchers(struct kvm_vm *vm, int nr_vcpus,
+				struct kvm_vcpu **vcpus)
+{
+	int i;
+
+	for (i = 0; i < nr_vcpus; i++) {
+		vcpus[i] = vm_vcpu_add(vm, i, guest_toucher);
+		vcpu_args_set(vcpus[i], 1, i);
+	}
+}
+
+/* A VM with these, and the capabilities of caps enabled before they exist. */
 static inline struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps,
 					int nr_vcpus, struct kvm_vcpu **vcpus)
 {
@@ -644,10 +674,7 @@ static inline struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps,
 
 	for (i = 0; i < nr_caps; i++)
 		vm_enable_cap(vm, caps[i], 0);
-	for (i = 0; i < nr_vcpus; i++) {
-		vcpus[i] = vm_vcpu_add(vm, i, guest_toucher);
-		vcpu_args_set(vcpus[i], 1, i);
-	}
+	add_touchers(vm, nr_vcpus, vcpus);
 	return vm;
 }
 

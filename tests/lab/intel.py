@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the lab's machine with an Intel CPU is given to run QEMU and Python.
+
+It has a copy of what it is told to take, and no other file: here are the
+interpreter, its libraries, tests/migration, the guest and QEMU.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.migration.guest import BUILD, IMAGE, ROOT, SOURCES
+
+PYTHON = BUILD / "venv/bin/python"
+# Of the environment, by their names there; pytest asks for pluggy's version.
+PACKAGES = ("_pytest", "iniconfig", "packaging", "pluggy*", "py.py",
+            "pygments", "pytest", "qemu")
+QEMU = BUILD / "qemu/qemu-system-x86_64"
+
+
+def taken() -> Iterator[Path]:
+    """The files and directories."""
+    yield PYTHON
+    yield BUILD / "venv/pyvenv.cfg"
+    yield Path(sysconfig.get_path("stdlib"))
+    site = Path(sysconfig.get_path("purelib"))
+    for name in PACKAGES:
+        yield from sorted(site.glob(name))
+    yield from (ROOT / "tests/migration", ROOT / "tests/soak.py")
+    yield from (*SOURCES, IMAGE, QEMU)
+
+
+def options(*more: Path) -> list[str]:
+    """What scripts/lab is told; more is taken, too."""
+    words = ["--cpu", "intel", "--memory", "2G"]
+    for path in (*taken(), *more):
+        words += ["--take", str(path)]
+    return words
