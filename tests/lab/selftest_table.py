@@ -176,6 +176,7 @@ HOSTILE_STOCK = (
 # What an Intel CPU does otherwise than AMD's: the formats of its tables, what a
 # nested guest has of them, and its flushes.
 INTEL_UPSTREAM = (
+    Selftest("dirty_log_test -M dirty-log -i 3", 120, once=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 180),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M -g"),
