@@ -176,6 +176,7 @@ HOSTILE_STOCK = (
 # What an Intel CPU does otherwise than AMD's: the formats of its tables, what a
 # nested guest has of them, and its flushes.
 INTEL_UPSTREAM = (
+    Selftest("dirty_log_test -M dirty-log -i 3", 120, once=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 180),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M -g"),
@@ -185,14 +186,16 @@ INTEL_UPSTREAM = (
     Selftest("memslot_modification_stress_test -v 2 -b 16M -i 3"),
     Selftest("kvm_page_table_test -v 2 -b 32M"),
     Selftest(f"kvm_page_table_test -v 2 -b 32M -s {HUGE}", soak=True),
+    Selftest("memslot_perf_test -l 1 -s 32 -e 1", 120, soak=True),
     Selftest("x86_64/smm_test"),
     Selftest("x86_64/state_test"),
     Selftest("x86_64/vmx_apic_access_test", once=True),
     Selftest("x86_64/vmx_close_while_nested_test", once=True),
     Selftest("x86_64/vmx_dirty_log_test"),
-    Selftest("x86_64/vmx_exception_with_invalid_guest_state", soak=True),
     Selftest("x86_64/vmx_invalid_nested_guest_state", once=True),
     Selftest("x86_64/vmx_msrs_test", once=True),
+    Selftest("x86_64/vmx_nested_tsc_scaling_test", soak=True),
+    Selftest("x86_64/vmx_preemption_timer_test", 120, soak=True),
     Selftest("x86_64/vmx_set_nested_state_test", once=True),
     Selftest("x86_64/vmx_tsc_adjust_test", once=True),
 )
@@ -219,6 +222,10 @@ INTEL_PML = (
     Selftest("x86_64/pml_test log"),
     Selftest("x86_64/pml_test write-protect"),
     Selftest("x86_64/pml_test dirty-bits", tdp=True),
+)
+# Without EPT there are no unrestricted guests either.
+INTEL_NO_EPT = (
+    Selftest("x86_64/vmx_exception_with_invalid_guest_state"),
 )
 INTEL_NO_PML = (Selftest(f"{RACE} -v 2 -t 2 -m ring -w none"),)
 
