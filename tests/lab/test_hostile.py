@@ -141,6 +141,17 @@ def test_five_levels(programs: Path, tmp_path: Path) -> None:
     assert counters["upper-raw"] and counters["guest-upper-raw"]
 
 
+def test_more_addresses_than_a_root_covers(
+    programs: Path, tmp_path: Path
+) -> None:
+    """A slot above 48 bits, and page tables of four levels."""
+    test = ("x86_64/dirty_bits_test", "beyond")
+    cpu = "hostile=7,phys-bits=52"
+    ended, _ = run(programs, tmp_path / "log", test, cpu=cpu)
+    assert ended.status == 0, ended
+    assert "skipping" not in ended.stdout
+
+
 @pytest.mark.parametrize(
     ("off", "none", "some"),
     [
