@@ -20,8 +20,8 @@ BITS = (RACE, *"-v 3 -t 4 -m bits".split())
 MIX = (RACE, *"-v 3 -t 4".split())
 # A guest that changes its own page tables, and flushes or does not.
 FLUSHES = ("x86_64/guest_flush_test",)
-# In few of the rounds does memory change under what a CPU holds: in these, entries
-# are closed, and pages taken away.
+# In few of the rounds does memory change under what a CPU holds: in these,
+# entries are closed, and pages taken away.
 ALL_OF_IT = (
     FLUSHES,
     (RACE, *"-v 1 -t 6 -m bits -P dense".split()),
@@ -94,7 +94,8 @@ def test_all_of_it_happens(programs: Path, tmp_path: Path) -> None:
             assert ended.status == 0, ended
             assert counters.pop("seed") == seed
             total.update(counters)
-        missing = {name for name in total if not total[name]} - ONLY_WITHOUT_NPT
+        missing = {name for name in total if not total[name]}
+        missing -= ONLY_WITHOUT_NPT
         if not missing:
             break
     print(total)
@@ -114,7 +115,7 @@ def test_without_nested_paging(programs: Path, tmp_path: Path) -> None:
 
 
 def kept(ended: Ended) -> dict[str, list[int]]:
-    """How often a guest saw what it had changed: pages, global ones, tables."""
+    """How often a guest saw what had been there: pages, global, tables."""
     found = re.findall(
         r"^(\w+): of \d+, (\d+) pages .*, (\d+) .*, (\d+) tables$",
         ended.stdout,
