@@ -19,6 +19,8 @@ SHADOW = "kvm.tdp_mmu=0"
 # The lab's options: a CPU that keeps what it may, and page tables of 5 levels.
 HOSTILE = ("--cpu", "hostile")
 LA57 = ("--cpu-model", "max")
+# More guest-physical addresses than four levels of page tables map.
+WIDE = ("--cpu", "hostile=1,phys-bits=52")
 
 LOST = r"page \d+ is lost"
 
@@ -75,13 +77,16 @@ MUTANTS = (
         (RACE, "-m", "get", "-w", "none"),
     ),
     Mutant(
-        "no-flush", "I3", "write-protect returns without a TLB flush", (RACE,)
+        "no-flush",
+        "I3",
+        "write-protect all returns without a TLB flush",
+        (RACE, *"-m shared -w all -P hot".split()),
     ),
     Mutant(
         "no-flush",
         "I3",
         "the same for shadow pages",
-        (RACE,),
+        (RACE, *"-m shared -w all -P hot".split()),
         (SHADOW,),
         soak=True,
     ),
@@ -257,6 +262,117 @@ MUTANTS = (
         machine=HOSTILE,
     ),
     Mutant(
+        "range-no-flush",
+        "I3",
+        "write-protecting a range returns without a TLB flush",
+        (RACE, *"-m shared -w range -v 2 -t 10".split()),
+        machine=HOSTILE,
+    ),
+    Mutant(
+        "forget-last",
+        "I4",
+        "the bits of leaves are taken away after the leaves are closed",
+        (RACE, *"-m shared -w all -P dense -v 6 -t 20".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "map-note-late",
+        "I4",
+        "the bit of a leaf that is mapped is set after the page is logged",
+        (RACE, *"-m shared -w all -v 3 -t 20 -x slot".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "link-note-late",
+        "I4",
+        "the bit of a table that is linked is set after it is writable",
+        (RACE, *"-m shared -w all -v 3 -t 20 -x slot".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "open-unlocked",
+        "I5",
+        "an entry is opened without the lock of the table it points to",
+        (RACE, *"-m shared -w all -v 3 -t 20 -x rearm".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "range-unlocked",
+        "I4",
+        "an entry is closed without the lock of the table it is in",
+        (RACE, *"-m shared -w all -v 3 -t 20 -x rearm".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "shadow-parent-first",
+        "I4",
+        "an entry is opened before the shadow page below it is closed",
+        (RACE, *"-m shared -w all -v 6 -t 20 -p 600".split()),
+        (SHADOW,),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "bits-shadow-no-flush",
+        "I3",
+        "a collect closes shadow pages without a TLB flush",
+        (RACE, *"-m bits -n -v 2 -t 20".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "bits-shadow-first",
+        "dirty bits",
+        "a collect closes shadow pages before it takes the notes of them",
+        (RACE, *"-m bits -n -v 2 -t 20".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "bits-note-first",
+        "dirty bits",
+        "a table is noted before the page in it that is to be logged again",
+        (RACE, *"-m bits -n -v 1 -t 20 -p 8000".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "bits-zap-once",
+        "I10",
+        "a page that is zapped is logged, but not once more after the flush",
+        (BITS, "slot-goes"),
+        says=r"moved and collected: page \d+ is lost",
+        soak=True,
+    ),
+    Mutant(
+        "bits-closed-forgotten",
+        "I10",
+        "a collect forgets what it closes before TLBs are flushed",
+        (RACE, *"-m bits -v 1 -t 20 -p 40000".split()),
+        machine=HOSTILE,
+        soak=True,
+    ),
+    Mutant(
+        "bits-collect-unlocked",
+        "dirty bits",
+        "a collect looks at an entry without the lock that opening it takes",
+        (RACE, *"-m bits -v 2 -t 20 -p 20000".split()),
+        machine=HOSTILE,
+    ),
+    Mutant(
+        "indices-wrap",
+        "dirty bits",
+        "what a root does not cover is taken for other pages of it",
+        (BITS, "beyond"),
+        machine=WIDE,
+        says="where nothing is mapped: 1024 pages instead of 0",
+    ),
+    Mutant(
         "clear-inclusive",
         "a safe host",
         "KVM_CLEAR_DIRTY_LOG splits [0, 0) by the reverse maps: a panic",
@@ -276,6 +392,7 @@ COMMON: tuple[Run, ...] = (
     ((RACE, *"-m bits -v 1 -t 10".split()), (), HOSTILE),
     ((RACE, *"-m shared -w all -v 1 -t 10".split()), (), HOSTILE),
     ((RACE, *"-m shared -w all -v 1 -t 10".split()), (SHADOW,), HOSTILE),
+    ((RACE, *"-m shared -w range -v 2 -t 10".split()), (), HOSTILE),
     ((SPLIT, "first-page"), (SHADOW,), LA57),
 )
 

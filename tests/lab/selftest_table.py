@@ -157,6 +157,7 @@ DIRTY_LOG = tuple(
 HOSTILE_OURS = (
     Selftest(f"{MODEL} -n 3", 180),
     Selftest("x86_64/dirty_bits_test", 120, tdp=True),
+    Selftest("x86_64/guest_flush_test"),
     Selftest(NESTED, 120),
     Selftest(f"{RACE} -v 3 -t 4"),
     Selftest(f"{RACE} -v 3 -t 4 -n"),

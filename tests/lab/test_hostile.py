@@ -18,9 +18,12 @@ from .selftest_table import RACE
 
 BITS = (RACE, *"-v 3 -t 4 -m bits".split())
 MIX = (RACE, *"-v 3 -t 4".split())
-# In few of the rounds does memory change under what a CPU holds: in these two,
+# A guest that changes its own page tables, and flushes or does not.
+FLUSHES = ("x86_64/guest_flush_test",)
+# In few of the rounds does memory change under what a CPU holds: in these,
 # entries are closed, and pages taken away.
 ALL_OF_IT = (
+    FLUSHES,
     (RACE, *"-v 1 -t 6 -m bits -P dense".split()),
     (RACE, *"-v 2 -t 6 -m get -w all -x zap,thp".split()),
 )
@@ -43,9 +46,8 @@ SOAKED_SEEDS = range(2, 10)
 NPT0 = ("--append", "kvm_amd.npt=0")
 SOURCE = ROOT / "lab-cpu/target/i386/tcg/sysemu/hostile.c"
 DOCS = ROOT / "docs/lab.md"
-# KVM asks for it when a guest without nested paging uses INVLPG, and none of
-# the tests' guests does.
-NEVER_SEEN = {"flushed-page"}
+# KVM asks for it when a guest without nested paging uses INVLPG.
+ONLY_WITHOUT_NPT = {"flushed-page"}
 
 
 @pytest.fixture(name="programs", scope="module")
@@ -92,7 +94,8 @@ def test_all_of_it_happens(programs: Path, tmp_path: Path) -> None:
             assert ended.status == 0, ended
             assert counters.pop("seed") == seed
             total.update(counters)
-        missing = {name for name in total if not total[name]} - NEVER_SEEN
+        missing = {name for name in total if not total[name]}
+        missing -= ONLY_WITHOUT_NPT
         if not missing:
             break
     print(total)
@@ -106,14 +109,48 @@ def test_without_nested_paging(programs: Path, tmp_path: Path) -> None:
     assert ended.status == 0, ended
     for name in "upper-raw", "leaf", "leaf-write", "flushed-asid":
         assert counters[name], name
+    ended, counters = run(programs, tmp_path / "log", FLUSHES, *NPT0)
+    assert ended.status == 0, ended
+    assert counters["flushed-page"]
+
+
+def kept(ended: Ended) -> dict[str, list[int]]:
+    """How often a guest saw what had been there: pages, global, tables."""
+    found = re.findall(
+        r"^(\w+): of \d+, (\d+) pages .*, (\d+) .*, (\d+) tables$",
+        ended.stdout,
+        re.MULTILINE,
+    )
+    return {name: [int(number) for number in rest] for name, *rest in found}
+
+
+def test_guest_sees_old_entries_until_it_flushes(
+    programs: Path, tmp_path: Path
+) -> None:
+    """That it does not see them afterwards is what the program asserts."""
+    ended, _ = run(programs, tmp_path / "log", FLUSHES)
+    assert ended.status == 0, ended
+    seen = kept(ended)
+    assert all(seen["none"]), seen
+    assert seen["cr3"][1], seen
 
 
 def test_five_levels(programs: Path, tmp_path: Path) -> None:
-    ended, counters = run(
-        programs, tmp_path / "log", BITS, cpu="hostile=7,la57=on"
-    )
+    cpu = "hostile=7,la57=on,phys-bits=52"
+    ended, counters = run(programs, tmp_path / "log", BITS, cpu=cpu)
     assert ended.status == 0, ended
-    assert counters["upper-raw"]
+    assert counters["upper-raw"] and counters["guest-upper-raw"]
+
+
+def test_more_addresses_than_a_root_covers(
+    programs: Path, tmp_path: Path
+) -> None:
+    """A slot above 48 bits, and page tables of four levels."""
+    test = ("x86_64/dirty_bits_test", "beyond")
+    cpu = "hostile=7,phys-bits=52"
+    ended, _ = run(programs, tmp_path / "log", test, cpu=cpu)
+    assert ended.status == 0, ended
+    assert "skipping" not in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -123,13 +160,21 @@ def test_five_levels(programs: Path, tmp_path: Path) -> None:
             ("leaves", "raw-upper", "asid-flush", "late-interrupts"),
             (
                 *("leaf", "leaf-write", "upper-raw", "flushed-asid"),
+                *("guest-leaf", "guest-leaf-half", "guest-upper-raw"),
                 "interrupt-late",
             ),
-            ("upper-combined", "dirty-by-cache", "prefetched", "flushed-all"),
+            (
+                *("upper-combined", "dirty-by-cache", "prefetched"),
+                *("guest-upper-combined", "flushed-all"),
+            ),
         ),
         (
-            ("combined-upper", "prefetch"),
-            ("upper-combined", "prefetched"),
+            ("combined-upper", "prefetch", "guest-walks"),
+            (
+                *("upper-combined", "prefetched", "prefetched-upper"),
+                *("guest-leaf", "guest-leaf-half", "guest-upper-raw"),
+                "guest-upper-combined",
+            ),
             ("leaf", "leaf-write", "upper-raw", "flushed-asid"),
         ),
     ],

@@ -200,6 +200,11 @@ u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 	u64 *spt = __va(mmu->root.hpa), *sptep;
 	int level = mmu->root_role.level;
 
+	if (!tdp_mmu_covers(sptep_to_sp(spt), gfn)) {
+		*spte = 0;
+		return spt;
+	}
+
 	for (;;) {
 		sptep = spt + SPTE_INDEX(gfn << PAGE_SHIFT, level);
 		*spte = READ_ONCE(*sptep);

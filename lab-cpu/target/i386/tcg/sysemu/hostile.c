@@ -8,6 +8,12 @@
  * walk may come from memory or from the cache; and combined with all that was
  * above them, so that a walk may begin there.
  *
+ * A guest under nested paging is translated in two stages.  The walk of the
+ * guest's tables is the first; each of these tables, and what the walk comes
+ * to, is at a guest-physical address, which the second stage translates.  Both
+ * stages are kept.  What is kept of the first has the physical addresses, too,
+ * to which the second stage led when it was read.
+ *
  * docs/lab.md has the sentences of the manuals that allow each behaviour.
  */
 
@@ -35,8 +41,10 @@
 
 /* One in so many that could be had from a cache is read all the same. */
 #define READ_ALL_THE_SAME 8
-/* One in so many walks brings in a neighbour. */
+/* One in so many entries that are read brings in a neighbour. */
 #define PREFETCH 4
+/* Of one in so many translations, only the first stage is used. */
+#define HALF 4
 #define NEIGHBOURS 8
 /* Before a late interrupt, up to two to the power of that blocks of code run. */
 #define LATE_BITS 10
@@ -45,6 +53,9 @@
 #define ALLOWED(entry) \
     (((entry) ^ PG_NX_MASK) & (PG_NX_MASK | PG_USER_MASK | PG_RW_MASK))
 #define ALL_ALLOWED ALLOWED(PG_USER_MASK | PG_RW_MASK)
+
+/* No table is there. */
+#define UNKNOWN UINT64_MAX
 
 /* What the CPU looks at; the rest of an entry is the hypervisor's own. */
 #define LOOKED_AT \
@@ -63,13 +74,27 @@
     COUNTER(LEAF_WRITE_STALE, "leaf-write-stale")                             \
     COUNTER(DIRTY_BY_CACHE, "dirty-by-cache")                                 \
     COUNTER(DIRTY_BY_CACHE_STALE, "dirty-by-cache-stale")                     \
+    COUNTER(GUEST_UPPER_RAW, "guest-upper-raw")                               \
+    COUNTER(GUEST_UPPER_RAW_STALE, "guest-upper-raw-stale")                   \
+    COUNTER(GUEST_UPPER_COMBINED, "guest-upper-combined")                     \
+    COUNTER(GUEST_UPPER_COMBINED_STALE, "guest-upper-combined-stale")         \
+    COUNTER(GUEST_LEAF, "guest-leaf")                                         \
+    COUNTER(GUEST_LEAF_STALE, "guest-leaf-stale")                             \
+    COUNTER(GUEST_LEAF_WRITE, "guest-leaf-write")                             \
+    COUNTER(GUEST_LEAF_WRITE_STALE, "guest-leaf-write-stale")                 \
+    COUNTER(GUEST_DIRTY_BY_CACHE, "guest-dirty-by-cache")                     \
+    COUNTER(GUEST_DIRTY_BY_CACHE_STALE, "guest-dirty-by-cache-stale")         \
+    COUNTER(GUEST_LEAF_HALF, "guest-leaf-half")                               \
     COUNTER(OUTLIVED, "outlived-exit")                                        \
     COUNTER(PREFETCHED, "prefetched")                                         \
+    COUNTER(PREFETCHED_UPPER, "prefetched-upper")                             \
     COUNTER(FAULT_AGAIN, "fault-walked-again")                                \
     COUNTER(FAULT_SPURIOUS, "fault-spurious")                                 \
     COUNTER(FLUSHED_ALL, "flushed-all")                                       \
     COUNTER(FLUSHED_ASID, "flushed-asid")                                     \
     COUNTER(FLUSHED_PAGE, "flushed-page")                                     \
+    COUNTER(GUEST_FLUSHED_PAGE, "guest-flushed-page")                         \
+    COUNTER(GUEST_FLUSHED_CR, "guest-flushed-cr")                             \
     COUNTER(LATE, "interrupt-late")
 
 #define COUNTER_INDEX(index, name) index,
@@ -94,11 +119,15 @@ typedef struct Tag {
 typedef struct Upper {
     Tag tag;
     uint64_t allowed; /* by it and all above it, when it was read */
+    hwaddr table;     /* that it points to, or UNKNOWN; always physical */
 } Upper;
 
 typedef struct Leaf {
     Tag tag;
     uint64_t allowed;
+    bool global;
+    uint8_t page_level; /* of the guest's page, of which this may be a part */
+    HostileTranslation second; /* of the second stage, if it has one */
 } Leaf;
 
 typedef struct Caches {
@@ -122,6 +151,7 @@ typedef struct HostileCPU {
     bool leaves;
     bool prefetch;
     bool first_stage;
+    bool guest_walks;
     bool late_interrupts;
     bool asid_flush;
 } HostileCPU;
@@ -145,7 +175,8 @@ typedef struct Walk {
     const HostileAccess *to;
     uint64_t reserved;
     int levels;
-    bool nested;
+    bool nested;     /* it is a second stage */
+    bool two_stages; /* it is a first stage that has a second */
     bool cached; /* it may use what is cached */
     bool used;   /* it has */
     bool stale;  /* and memory has something else by now */
@@ -176,11 +207,12 @@ static uint64_t *epoch_of(Caches *caches, uint32_t asid)
     return &caches->epochs[asid % ASID_EPOCHS];
 }
 
-static size_t hash(uint32_t asid, int level, uint64_t prefix)
+/* Guest-linear and guest-physical addresses are often the same. */
+static size_t hash(const Walk *walk, int level, uint64_t prefix)
 {
-    uint64_t key = prefix * 8 + level;
+    uint64_t key = (prefix * 8 + level) * 2 + walk->nested;
 
-    return ((key << 8 ^ asid) * 0x9e3779b97f4a7c15ULL) >> 40;
+    return ((key << 8 ^ walk->caches->asid) * 0x9e3779b97f4a7c15ULL) >> 40;
 }
 
 static bool matches(const Walk *walk, const Tag *tag, int level,
@@ -197,25 +229,24 @@ static void drop(Tag *tag)
     tag->epoch = 0;
 }
 
-static Upper *upper_slot(const Walk *walk, int level)
+static Upper *upper_slot(const Walk *walk, uint64_t addr, int level)
 {
-    size_t slot = hash(walk->caches->asid, level,
-                       walk->to->addr >> shift_of(level));
+    size_t slot = hash(walk, level, addr >> shift_of(level));
 
     return &walk->caches->uppers[slot % UPPER_SLOTS];
 }
 
-static Upper *find_upper(const Walk *walk, int level)
+static Upper *find_upper(const Walk *walk, uint64_t addr, int level)
 {
-    Upper *upper = upper_slot(walk, level);
+    Upper *upper = upper_slot(walk, addr, level);
 
-    return matches(walk, &upper->tag, level, walk->to->addr >> shift_of(level))
+    return matches(walk, &upper->tag, level, addr >> shift_of(level))
            ? upper : NULL;
 }
 
 static Leaf *leaf_slot(const Walk *walk, uint64_t addr, int level)
 {
-    size_t slot = hash(walk->caches->asid, level, addr >> shift_of(level));
+    size_t slot = hash(walk, level, addr >> shift_of(level));
 
     return &walk->caches->leaves[slot % LEAF_SLOTS];
 }
@@ -247,25 +278,21 @@ static void fill_tag(const Walk *walk, Tag *tag, uint64_t addr, int level,
     };
 }
 
-static void keep_upper(const Walk *walk, int level, hwaddr where,
+static void keep_upper(const Walk *walk, uint64_t addr, int level, hwaddr where,
                        uint64_t entry, uint64_t allowed)
 {
-    Upper *upper = upper_slot(walk, level);
+    Upper *upper = upper_slot(walk, addr, level);
 
-    fill_tag(walk, &upper->tag, walk->to->addr, level, where, entry);
+    fill_tag(walk, &upper->tag, addr, level, where, entry);
     upper->allowed = allowed;
+    upper->table = walk->two_stages ? UNKNOWN : entry & PG_ADDRESS_MASK;
 }
 
-static void keep_leaf(const Walk *walk, uint64_t addr, int level, hwaddr where,
-                      uint64_t entry, uint64_t allowed)
+static void keep_leaf(const Walk *walk, uint64_t addr, const Leaf *leaf)
 {
-    Leaf *leaf = leaf_slot(walk, addr, level);
-
-    if (!walk->cpu->leaves) {
-        return;
+    if (walk->cpu->leaves) {
+        *leaf_slot(walk, addr, leaf->tag.level) = *leaf;
     }
-    fill_tag(walk, &leaf->tag, addr, level, where, entry);
-    leaf->allowed = allowed;
 }
 
 /* Returns: NULL if that is not RAM. */
@@ -291,17 +318,22 @@ static void count(const Walk *walk, int counter)
     walk->caches->counters[counter]++;
 }
 
-/* Counts a use of a slot at @counter, and at the next one if it is stale. */
-static void use(Walk *walk, Tag *tag, int counter, uint64_t bits)
+/* Counts a use of what is kept; if it is stale, at the next counter, too. */
+static void count_use(const Walk *walk, int counter, bool stale)
 {
-    bool stale = is_stale(walk, tag, bits);
+    int stage = walk->two_stages ? GUEST_UPPER_RAW - UPPER_RAW : 0;
 
+    count(walk, counter + stage);
+    if (stale) {
+        count(walk, counter + stage + 1);
+    }
+}
+
+static void use(Walk *walk, const Tag *tag, int counter, bool stale)
+{
     walk->used = true;
     walk->stale |= stale;
-    count(walk, counter);
-    if (stale) {
-        count(walk, counter + 1);
-    }
+    count_use(walk, counter, stale);
     if (tag->run != walk->caches->run) {
         count(walk, OUTLIVED);
     }
@@ -341,21 +373,6 @@ static bool permits(const Walk *walk, uint64_t allowed)
     return protection(walk, allowed) & (1 << walk->to->access);
 }
 
-/* A CPU that is not to write waits for the write that makes the page dirty. */
-static void give(const Walk *walk, uint64_t entry, uint64_t allowed, int level,
-                 HostileTranslation *out)
-{
-    uint64_t offset = MAKE_64BIT_MASK(0, shift_of(level));
-
-    out->paddr = (entry & PG_ADDRESS_MASK & ~offset) | (walk->to->addr & offset);
-    out->paddr &= x86_get_a20_mask(walk->env);
-    out->prot = protection(walk, allowed);
-    if (!(entry & PG_DIRTY_MASK)) {
-        out->prot &= ~PAGE_WRITE;
-    }
-    out->page_size = 1 << shift_of(level);
-}
-
 /* Returns: false if memory has something else by now. */
 static bool set_entry(uint64_t *memory, uint64_t before, uint64_t entry)
 {
@@ -373,7 +390,8 @@ static bool is_leaf(const Walk *walk, uint64_t entry, int level)
         reserved |= MAKE_64BIT_MASK(0, shift_of(level)) & PG_ADDRESS_MASK &
                     ~PG_PSE_PAT_MASK;
     }
-    return (entry & needed) == needed && !(entry & reserved);
+    return level <= TOP_LEAF_LEVEL && (entry & needed) == needed &&
+           !(entry & reserved);
 }
 
 static bool is_upper(const Walk *walk, uint64_t entry)
@@ -382,24 +400,122 @@ static bool is_upper(const Walk *walk, uint64_t entry)
            !(entry & (walk->reserved | PG_PSE_MASK));
 }
 
+/*
+ * Has the second stage translate a guest-physical address.
+ *
+ * Returns: false if that is a nested page fault.
+ */
+static bool second_stage(const Walk *walk, hwaddr addr, MMUAccessType access,
+                         HostileTranslation *out)
+{
+    CPUTLBEntryFull *full;
+    void *host;
+
+    if (probe_access_full(walk->env, addr, access, MMU_NESTED_IDX, true, &host,
+                          &full, 0) & TLB_INVALID_MASK) {
+        return false;
+    }
+    *out = (HostileTranslation){
+        .paddr = full->phys_addr | (addr & ~TARGET_PAGE_MASK),
+        .prot = full->prot,
+        .page_size = 1 << full->lg_page_size,
+    };
+    return true;
+}
+
+/* What a page's entry makes of @addr, before any second stage. */
+static hwaddr first_stage(uint64_t entry, uint64_t addr, int level)
+{
+    uint64_t offset = MAKE_64BIT_MASK(0, shift_of(level));
+
+    return (entry & PG_ADDRESS_MASK & ~offset) | (addr & offset);
+}
+
+/*
+ * Has a leaf's second stage translate @addr; the leaf then is of the smaller of
+ * both stages' pages.
+ */
+static bool add_second_stage(const Walk *walk, uint64_t addr,
+                             MMUAccessType access, Leaf *leaf)
+{
+    hwaddr paddr = first_stage(leaf->tag.entry, addr, leaf->page_level);
+    int level = leaf->page_level;
+
+    if (!second_stage(walk, paddr, access, &leaf->second)) {
+        return false;
+    }
+    while (leaf->second.page_size < 1 << shift_of(level)) {
+        level--;
+    }
+    leaf->tag.level = level;
+    leaf->tag.prefix = addr >> shift_of(level);
+    return true;
+}
+
+/*
+ * The translation of @addr by the entry at @where.
+ *
+ * Returns: false if it ends in a nested page fault.
+ */
+static bool make_leaf(const Walk *walk, uint64_t addr, int level, hwaddr where,
+                      uint64_t entry, uint64_t allowed, MMUAccessType access,
+                      Leaf *leaf)
+{
+    *leaf = (Leaf){
+        .allowed = allowed,
+        .global = entry & PG_GLOBAL_MASK && walk->env->cr[4] & CR4_PGE_MASK,
+        .page_level = level,
+    };
+    fill_tag(walk, &leaf->tag, addr, level, where, entry);
+    return !walk->two_stages || add_second_stage(walk, addr, access, leaf);
+}
+
+/* A CPU that is not to write waits for the write that makes the page dirty. */
+static void give(const Walk *walk, const Leaf *leaf, HostileTranslation *out)
+{
+    out->paddr = first_stage(leaf->tag.entry, walk->to->addr, leaf->page_level);
+    out->prot = protection(walk, leaf->allowed);
+    out->page_size = 1 << shift_of(leaf->page_level);
+    if (walk->two_stages) {
+        out->paddr = first_stage(leaf->second.paddr, walk->to->addr,
+                                 leaf->tag.level);
+        out->prot &= leaf->second.prot;
+        out->page_size = MAX(out->page_size, leaf->second.page_size);
+    }
+    out->paddr &= x86_get_a20_mask(walk->env);
+    if (!(leaf->tag.entry & PG_DIRTY_MASK)) {
+        out->prot &= ~PAGE_WRITE;
+    }
+}
+
 /* As a CPU that speculates does: it never makes anything dirty. */
-static void prefetch(const Walk *walk, hwaddr where, uint64_t above)
+static void prefetch(const Walk *walk, int level, hwaddr where, uint64_t above)
 {
     uint64_t by = 1 + random_below(walk->caches, NEIGHBOURS - 1);
-    uint64_t addr = walk->to->addr ^ by << TARGET_PAGE_BITS;
+    uint64_t addr = walk->to->addr ^ by << shift_of(level);
     uint64_t *memory, entry;
+    Leaf leaf;
 
     if (!walk->cpu->prefetch || random_below(walk->caches, PREFETCH) ||
-        find_leaf(walk, addr)) {
+        find_leaf(walk, addr) || find_upper(walk, addr, level)) {
         return;
     }
     where ^= by * sizeof(entry);
     memory = entry_at(walk, where);
     entry = le64_to_cpu(qatomic_read(memory));
-    if (is_leaf(walk, entry, 1) &&
-        set_entry(memory, entry, entry | PG_ACCESSED_MASK)) {
-        keep_leaf(walk, addr, 1, where, entry | PG_ACCESSED_MASK,
-                  above & ALLOWED(entry));
+    if ((!is_leaf(walk, entry, level) &&
+         (level == 1 || !is_upper(walk, entry))) ||
+        !set_entry(memory, entry, entry | PG_ACCESSED_MASK)) {
+        return;
+    }
+    entry |= PG_ACCESSED_MASK;
+    above &= ALLOWED(entry);
+    if (!is_leaf(walk, entry, level)) {
+        keep_upper(walk, addr, level, where, entry, above);
+        count(walk, PREFETCHED_UPPER);
+    } else if (make_leaf(walk, addr, level, where, entry, above, MMU_DATA_LOAD,
+                         &leaf)) {
+        keep_leaf(walk, addr, &leaf);
         count(walk, PREFETCHED);
     }
 }
@@ -412,6 +528,7 @@ static bool end_walk(Walk *walk, int level, hwaddr where, uint64_t above,
                      HostileTranslation *out)
 {
     uint64_t *memory = entry_at(walk, where), before, entry, allowed;
+    Leaf leaf;
 
     do {
         if (!memory) {
@@ -428,30 +545,64 @@ static bool end_walk(Walk *walk, int level, hwaddr where, uint64_t above,
         }
     } while (!set_entry(memory, before, entry));
     if (entry & ~before & PG_DIRTY_MASK && walk->used) {
-        count(walk, walk->stale ? DIRTY_BY_CACHE_STALE : DIRTY_BY_CACHE);
+        count_use(walk, DIRTY_BY_CACHE, walk->stale);
     }
-    keep_leaf(walk, walk->to->addr, level, where, entry, allowed);
-    if (level == 1) {
-        prefetch(walk, where, above);
+    if (!make_leaf(walk, walk->to->addr, level, where, entry, allowed,
+                   walk->to->access, &leaf)) {
+        return false;
     }
-    give(walk, entry, allowed, level, out);
+    keep_leaf(walk, walk->to->addr, &leaf);
+    give(walk, &leaf, out);
+    prefetch(walk, level, where, above);
     return true;
 }
 
 /* Returns: the level to go on with, below an entry that is cached. */
-static int begin_walk(Walk *walk, uint64_t *entry, uint64_t *allowed)
+static int begin_walk(Walk *walk, uint64_t *entry, uint64_t *allowed,
+                      hwaddr *table)
 {
     for (int level = 2; walk->cpu->combined && level <= walk->levels; level++) {
-        Upper *upper = from_cache(walk) ? find_upper(walk, level) : NULL;
+        Upper *upper = from_cache(walk) ?
+                       find_upper(walk, walk->to->addr, level) : NULL;
 
-        if (upper && (!walk->cpu->raw || random_below(walk->caches, 2))) {
-            use(walk, &upper->tag, UPPER_COMBINED, UPPER_BITS);
+        if (upper && upper->table != UNKNOWN &&
+            (!walk->cpu->raw || random_below(walk->caches, 2))) {
+            use(walk, &upper->tag, UPPER_COMBINED,
+                is_stale(walk, &upper->tag, UPPER_BITS));
             *entry = upper->tag.entry;
             *allowed = upper->allowed;
+            *table = upper->table;
             return level - 1;
         }
     }
     return walk->levels;
+}
+
+/*
+ * The physical address of the table that @entry, from @level, points to.  To
+ * read a guest's is as good as a write to it, since it has accessed bits.
+ *
+ * Returns: false if that is a nested page fault.
+ */
+static bool find_table(const Walk *walk, int level, uint64_t entry,
+                       hwaddr *table)
+{
+    HostileTranslation found;
+    Upper *upper;
+
+    *table = entry & PG_ADDRESS_MASK;
+    if (!walk->two_stages) {
+        return true;
+    }
+    if (!second_stage(walk, *table, MMU_DATA_STORE, &found)) {
+        return false;
+    }
+    *table = found.paddr;
+    upper = find_upper(walk, walk->to->addr, level);
+    if (upper && upper->tag.entry == entry) {
+        upper->table = *table;
+    }
+    return true;
 }
 
 /*
@@ -474,8 +625,9 @@ static bool read_upper(const Walk *walk, int level, hwaddr where,
         }
         *entry = before | PG_ACCESSED_MASK;
     } while (!set_entry(memory, before, *entry));
+    prefetch(walk, level, where, *allowed);
     *allowed &= ALLOWED(*entry);
-    keep_upper(walk, level, where, *entry, *allowed);
+    keep_upper(walk, walk->to->addr, level, where, *entry, *allowed);
     return true;
 }
 
@@ -483,52 +635,147 @@ static bool read_upper(const Walk *walk, int level, hwaddr where,
 static bool walk_tables(Walk *walk, HostileTranslation *out)
 {
     uint64_t entry = walk->to->cr3, allowed = ALL_ALLOWED;
-    int level = begin_walk(walk, &entry, &allowed);
+    hwaddr table = UNKNOWN;
+    int level = begin_walk(walk, &entry, &allowed, &table);
 
     for (;; level--) {
         uint64_t index = walk->to->addr >> shift_of(level) & 0x1ff;
-        hwaddr where = (entry & PG_ADDRESS_MASK) + index * sizeof(entry);
         Upper *upper = NULL;
 
         if (level > 1 && walk->cpu->raw && from_cache(walk)) {
-            upper = find_upper(walk, level);
+            upper = find_upper(walk, walk->to->addr, level);
         }
         if (upper) {
-            use(walk, &upper->tag, UPPER_RAW, UPPER_BITS);
+            use(walk, &upper->tag, UPPER_RAW,
+                is_stale(walk, &upper->tag, UPPER_BITS));
             entry = upper->tag.entry;
             allowed &= ALLOWED(entry);
-        } else if (level == 1 ||
-                   !read_upper(walk, level, where, &entry, &allowed)) {
-            return level <= TOP_LEAF_LEVEL &&
-                   end_walk(walk, level, where, allowed, out);
+        } else {
+            if (table == UNKNOWN &&
+                !find_table(walk, level + 1, entry, &table)) {
+                return false;
+            }
+            table += index * sizeof(entry);
+            if (level == 1 ||
+                !read_upper(walk, level, table, &entry, &allowed)) {
+                return end_walk(walk, level, table, allowed, out);
+            }
         }
+        table = UNKNOWN;
     }
 }
 
+static Walk walk_for(CPUX86State *env, const HostileAccess *to)
+{
+    Walk walk = {
+        .env = env,
+        .cpu = (HostileCPU *)env_archcpu(env),
+        .to = to,
+        .reserved = ~MAKE_64BIT_MASK(0, env_archcpu(env)->phys_bits) &
+                    PG_ADDRESS_MASK,
+        .levels = to->pg_mode & PG_MODE_LA57 ? 5 : 4,
+        .nested = to->ptw_idx == MMU_PHYS_IDX && env->hflags2 & HF2_NPT_MASK,
+        .two_stages = to->ptw_idx == MMU_NESTED_IDX,
+        .cached = true,
+    };
+
+    walk.caches = walk.cpu->caches;
+    if (!(to->pg_mode & PG_MODE_NXE)) {
+        walk.reserved |= PG_NX_MASK;
+    }
+    return walk;
+}
+
 /*
- * Looks for a translation.  One that is not dirty will not do for a write, nor
- * one that does not permit the access: that is a fault.
+ * What the second stage has in memory for @addr.  Nothing is set, and nothing
+ * kept: it is for the counters alone.
+ */
+static bool look_at_second_stage(const Walk *walk, hwaddr addr,
+                                 HostileTranslation *out)
+{
+    CPUX86State *env = walk->env;
+    HostileAccess to = { addr, env->nested_cr3, env->nested_pg_mode,
+                         MMU_USER64_IDX, MMU_PHYS_IDX, MMU_DATA_LOAD };
+    Walk second = walk_for(env, &to);
+    Leaf leaf = { .tag.entry = to.cr3, .allowed = ALL_ALLOWED };
+
+    for (int level = second.levels; level; level--) {
+        uint64_t index = addr >> shift_of(level) & 0x1ff;
+        uint64_t *memory = entry_at(&second,
+                                    (leaf.tag.entry & PG_ADDRESS_MASK) +
+                                    index * sizeof(index));
+
+        if (!memory) {
+            return false;
+        }
+        leaf.tag.entry = le64_to_cpu(qatomic_read(memory));
+        leaf.allowed &= ALLOWED(leaf.tag.entry);
+        if (is_leaf(&second, leaf.tag.entry, level)) {
+            leaf.page_level = level;
+            give(&second, &leaf, out);
+            return true;
+        }
+        if (!is_upper(&second, leaf.tag.entry)) {
+            return false;
+        }
+    }
+    return false;
+}
+
+static bool leaf_is_stale(const Walk *walk, const Leaf *leaf)
+{
+    bool store = walk->to->access == MMU_DATA_STORE;
+    uint64_t addr = walk->to->addr;
+    HostileTranslation now, then;
+    int prot = store ? PAGE_WRITE : PAGE_READ | PAGE_EXEC;
+
+    if (is_stale(walk, &leaf->tag, store ? LOOKED_AT : UPPER_BITS)) {
+        return true;
+    }
+    if (!walk->two_stages) {
+        return false;
+    }
+    give(walk, leaf, &then);
+    return !look_at_second_stage(walk, first_stage(leaf->tag.entry, addr,
+                                                   leaf->page_level), &now) ||
+           now.paddr != then.paddr || leaf->second.prot & ~now.prot & prot;
+}
+
+/*
+ * Looks for a translation.  One that is not dirty, in either stage, will not do
+ * for a write, nor one that does not permit the access: that is a fault.
  */
 static Found translate_by_leaf(Walk *walk, HostileTranslation *out)
 {
-    Leaf *leaf = NULL;
     bool store = walk->to->access == MMU_DATA_STORE;
+    Leaf *found = NULL, leaf;
 
     if (from_cache(walk)) {
-        leaf = find_leaf(walk, walk->to->addr);
+        found = find_leaf(walk, walk->to->addr);
     }
-    if (!leaf) {
+    if (!found) {
         return FOUND_NONE;
     }
-    if (!permits(walk, leaf->allowed)) {
+    leaf = *found;
+    if (!permits(walk, leaf.allowed)) {
         return FOUND_FAULT;
     }
-    if (store && !(leaf->tag.entry & PG_DIRTY_MASK)) {
+    if (store && !(leaf.tag.entry & PG_DIRTY_MASK)) {
         return FOUND_NONE;
     }
-    use(walk, &leaf->tag, store ? LEAF_WRITE : LEAF,
-        store ? LOOKED_AT : UPPER_BITS);
-    give(walk, leaf->tag.entry, leaf->allowed, leaf->tag.level, out);
+    if (walk->two_stages && !random_below(walk->caches, HALF)) {
+        if (!add_second_stage(walk, walk->to->addr, walk->to->access, &leaf)) {
+            return FOUND_FAULT;
+        }
+        count(walk, GUEST_LEAF_HALF);
+    } else if (walk->two_stages &&
+               !(leaf.second.prot & 1 << walk->to->access)) {
+        return FOUND_NONE;
+    } else {
+        use(walk, &leaf.tag, store ? LEAF_WRITE : LEAF,
+            leaf_is_stale(walk, &leaf));
+    }
+    give(walk, &leaf, out);
     return FOUND;
 }
 
@@ -542,7 +789,7 @@ static void forget(const Walk *walk)
         drop(&leaf->tag);
     }
     for (int level = 2; level <= walk->levels; level++) {
-        upper = find_upper(walk, level);
+        upper = find_upper(walk, walk->to->addr, level);
         if (upper) {
             drop(&upper->tag);
         }
@@ -571,34 +818,28 @@ static bool walk_again(Walk *walk, HostileTranslation *out)
 /* Whether this is what the caches are for: a 64-bit walk of a guest's. */
 static bool is_ours(CPUX86State *env, const HostileAccess *to)
 {
-    return enabled && (env->hflags & HF_GUEST_MASK) &&
-           (to->pg_mode & PG_MODE_LMA) &&
-           !(to->pg_mode & (PG_MODE_PKE | PG_MODE_PKS)) &&
-           (env->hflags2 & HF2_NPT_MASK ||
-            ((HostileCPU *)env_archcpu(env))->first_stage);
+    HostileCPU *cpu = (HostileCPU *)env_archcpu(env);
+
+    if (!enabled || !(env->hflags & HF_GUEST_MASK) ||
+        !(to->pg_mode & PG_MODE_LMA) ||
+        to->pg_mode & (PG_MODE_PKE | PG_MODE_PKS)) {
+        return false;
+    }
+    if (to->ptw_idx == MMU_NESTED_IDX) {
+        return cpu->guest_walks;
+    }
+    return env->hflags2 & HF2_NPT_MASK || cpu->first_stage;
 }
 
 bool hostile_translate(CPUX86State *env, const HostileAccess *to,
                        HostileTranslation *out)
 {
-    Walk walk = {
-        .env = env,
-        .cpu = (HostileCPU *)env_archcpu(env),
-        .to = to,
-        .levels = to->pg_mode & PG_MODE_LA57 ? 5 : 4,
-        .nested = env->hflags2 & HF2_NPT_MASK,
-        .cached = true,
-    };
+    Walk walk;
 
     if (!is_ours(env, to)) {
         return false;
     }
-    walk.caches = walk.cpu->caches;
-    walk.reserved = ~MAKE_64BIT_MASK(0, env_archcpu(env)->phys_bits) &
-                    PG_ADDRESS_MASK;
-    if (!(to->pg_mode & PG_MODE_NXE)) {
-        walk.reserved |= PG_NX_MASK;
-    }
+    walk = walk_for(env, to);
     switch (translate_by_leaf(&walk, out)) {
     case FOUND:
         return true;
@@ -667,32 +908,77 @@ bool hostile_is_late(CPUX86State *env, int interrupt)
     return true;
 }
 
-/* Without EFER.TCE, which QEMU has not, no upper entry of the ASID stays. */
-void helper_hostile_invlpga(CPUX86State *env, target_ulong addr,
-                            target_ulong asid)
+static bool is_first_stage(const Tag *tag, uint32_t asid)
 {
-    Caches *caches;
+    return !tag->nested && tag->asid == asid;
+}
 
-    if (!enabled) {
-        return;
-    }
-    caches = ((HostileCPU *)env_archcpu(env))->caches;
-    for (int level = 1; level <= TOP_LEAF_LEVEL; level++) {
-        uint64_t prefix = addr >> shift_of(level);
-        Tag *tag = &caches->leaves[hash(asid, level, prefix) % LEAF_SLOTS].tag;
-
-        if (!tag->nested && tag->asid == (uint32_t)asid &&
-            tag->level == level && tag->prefix == prefix) {
-            drop(tag);
-        }
-    }
+/* Without EFER.TCE, which QEMU has not, no upper entry of the ASID stays. */
+static void flush_uppers(Caches *caches, uint32_t asid)
+{
     for (int i = 0; i < UPPER_SLOTS; i++) {
-        if (!caches->uppers[i].tag.nested &&
-            caches->uppers[i].tag.asid == (uint32_t)asid) {
+        if (is_first_stage(&caches->uppers[i].tag, asid)) {
             drop(&caches->uppers[i].tag);
         }
     }
-    caches->counters[FLUSHED_PAGE]++;
+}
+
+/* Of a page of the guest's all parts go that are kept apart. */
+static void flush_page(Caches *caches, uint32_t asid, uint64_t addr)
+{
+    for (int i = 0; i < LEAF_SLOTS; i++) {
+        Leaf *leaf = &caches->leaves[i];
+        uint64_t page = leaf->tag.prefix << shift_of(leaf->tag.level);
+
+        if (is_first_stage(&leaf->tag, asid) &&
+            page >> shift_of(leaf->page_level) ==
+            addr >> shift_of(leaf->page_level)) {
+            drop(&leaf->tag);
+        }
+    }
+    flush_uppers(caches, asid);
+}
+
+void helper_hostile_invlpga(CPUX86State *env, target_ulong addr,
+                            target_ulong asid)
+{
+    if (enabled) {
+        Caches *caches = ((HostileCPU *)env_archcpu(env))->caches;
+
+        flush_page(caches, asid, addr);
+        caches->counters[FLUSHED_PAGE]++;
+    }
+}
+
+void hostile_invlpg(CPUX86State *env, uint64_t addr)
+{
+    if (enabled && env->hflags & HF_GUEST_MASK) {
+        Caches *caches = ((HostileCPU *)env_archcpu(env))->caches;
+
+        flush_page(caches, caches->asid, addr);
+        caches->counters[GUEST_FLUSHED_PAGE]++;
+    }
+}
+
+void hostile_write_cr(CPUX86State *env, int reg)
+{
+    Caches *caches;
+
+    if (!enabled || !(env->hflags & HF_GUEST_MASK) ||
+        (reg != 0 && reg != 3 && reg != 4)) {
+        return;
+    }
+    caches = ((HostileCPU *)env_archcpu(env))->caches;
+    for (int i = 0; i < LEAF_SLOTS; i++) {
+        Leaf *leaf = &caches->leaves[i];
+
+        if (is_first_stage(&leaf->tag, caches->asid) &&
+            !(reg == 3 && leaf->global)) {
+            drop(&leaf->tag);
+        }
+    }
+    flush_uppers(caches, caches->asid);
+    caches->counters[GUEST_FLUSHED_CR]++;
 }
 
 /* The sums over all CPUs, for scripts/lab to keep. */
@@ -751,6 +1037,7 @@ static Property hostile_properties[] = {
     DEFINE_PROP_BOOL("leaves", HostileCPU, leaves, true),
     DEFINE_PROP_BOOL("prefetch", HostileCPU, prefetch, true),
     DEFINE_PROP_BOOL("first-stage", HostileCPU, first_stage, true),
+    DEFINE_PROP_BOOL("guest-walks", HostileCPU, guest_walks, true),
     DEFINE_PROP_BOOL("late-interrupts", HostileCPU, late_interrupts, true),
     DEFINE_PROP_BOOL("asid-flush", HostileCPU, asid_flush, true),
     DEFINE_PROP_END_OF_LIST()

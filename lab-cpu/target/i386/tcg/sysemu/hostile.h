@@ -22,6 +22,7 @@ typedef struct HostileAccess {
     uint64_t cr3;
     int pg_mode;
     int mmu_idx;
+    int ptw_idx; /* by which the tables' own addresses are translated */
     MMUAccessType access;
 } HostileAccess;
 
@@ -37,8 +38,7 @@ typedef struct HostileTranslation {
  * memory if that does not do.
  *
  * Returns: false if that is not the CPU's business, or if a walk from memory
- * ends in a fault; the caller walks then as any CPU does.  The tables must be
- * at physical addresses: a nested walk, or a guest's without nested paging.
+ * ends in a fault; the caller walks then as any CPU does.
  */
 bool hostile_translate(CPUX86State *env, const HostileAccess *to,
                        HostileTranslation *out);
@@ -48,6 +48,10 @@ bool hostile_translate(CPUX86State *env, const HostileAccess *to,
  * the one that the guest's translations are tagged with from now on.
  */
 void hostile_vmrun(CPUX86State *env, uint32_t asid, uint8_t tlb_control);
+
+/* The guest that runs has used INVLPG, or written to a control register. */
+void hostile_invlpg(CPUX86State *env, uint64_t addr);
+void hostile_write_cr(CPUX86State *env, int reg);
 
 /*
  * Whether @interrupt, which the CPU could take now, comes a little later: the

@@ -329,6 +329,78 @@ static void test_neighbours(void)
 	test_mem_unmap(&other);
 }
 
+/* Each that goes through the page tables, at where nothing can be mapped. */
+static void go_through(struct rig *rig, struct test_mem *mem)
+{
+	struct kvm_split_huge_pages split = {
+		.gpa = mem->gpa, .size = mem->npages * PAGE_SIZE,
+	};
+	unsigned long *got = bitmap_zalloc(mem->npages);
+	struct shared_bitmap shared;
+
+	test_mem_set(rig->vm, mem, LOG);
+	shared_bitmap_map(rig->vm, mem->slot, mem->npages, &shared);
+	/* All of it, to begin with. */
+	shared_bitmap_harvest(&shared, 0, mem->npages, got);
+	memset(got, 0, bitmap_size(mem->npages));
+	vm_collect_dirty_bits(rig->vm, mem->gpa, mem->npages * PAGE_SIZE);
+	vm_write_protect_range(rig->vm, mem->gpa, mem->npages * PAGE_SIZE);
+	TEST_ASSERT(!__vm_split_huge_pages(rig->vm, &split) && !split.size,
+		    "pages are not split");
+	expect_pages(shared_bitmap_harvest(&shared, 0, mem->npages, got), 0,
+		     "where nothing is mapped");
+	kvm_vm_get_dirty_log(rig->vm, mem->slot, got);
+	expect_pages(count_bits(got, mem->npages), 0, "the log of nothing");
+	shared_bitmap_unmap(&shared);
+	free(got);
+}
+
+/*
+ * A CPU may have more bits of guest-physical addresses than the page tables have
+ * levels for.  Their indices begin anew there, with those of other slots.
+ */
+static void test_beyond(void)
+{
+	const uint64_t n = 2 * PAGES_2M;
+	struct test_mem beyond = {
+		.slot = OTHER_SLOT, .gpa = TEST_GPA + (1UL << 48), .npages = n,
+	};
+	uint64_t splits;
+	struct rig rig;
+	int round;
+
+	/* Huge pages stay so until they are written to. */
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS_THP, TEST_GPA, n,
+			KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE |
+			KVM_DIRTY_LOG_INITIALLY_SET))
+		return;
+	if (rig.vm->pa_bits <= 48) {
+		print_skip("  no such addresses");
+		rig_free(&rig);
+		return;
+	}
+	vm_enable_cap(rig.vm, KVM_CAP_EAGER_PAGE_SPLIT, 0);
+	TEST_ASSERT(test_mem_map(&beyond, VM_MEM_SRC_ANONYMOUS_THP), "no memory");
+	memset(beyond.hva, 0, n * PAGE_SIZE);
+	splits = vm_get_stat(rig.vm, "split_huge_pages");
+	go_through(&rig, &beyond);
+	ASSERT_EQ(vm_get_stat(rig.vm, "split_huge_pages"), splits);
+	collect(&rig);
+	for (round = 0; round < 6; round++) {
+		write_pages(&rig, round, n - round, 3);
+		go_through(&rig, &beyond);
+		/* What has been split could be huge again. */
+		if (round & 1)
+			test_mem_set(rig.vm, &beyond, 0);
+		collect(&rig);
+		expect(&rig, round, n - round, 3, "below");
+		expect_pages(collect(&rig), 0, "quiet");
+		expect_pages(collect(&rig), 0, "closed");
+	}
+	rig_free(&rig);
+	test_mem_unmap(&beyond);
+}
+
 /* What was written to a slot is in its bitmap when the slot is gone. */
 static void test_slot_goes(void)
 {
@@ -486,6 +558,7 @@ static const struct named_test tests[] = {
 	{ "harvest", test_harvest },
 	{ "opened", test_opened },
 	{ "neighbours", test_neighbours },
+	{ "beyond", test_beyond },
 	{ "slot-goes", test_slot_goes },
 	{ "log", test_log },
 	{ "split", test_split },

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""In which round each broken kernel loses a page, kind and hostile CPU.
+
+usage: python -m tests.lab.mutant_rounds [--runs N] [NAME]...
+
+Runs write_protect_race_test on the mutants that it is the test of, or on those
+that are named, on both CPUs, with seeds from 1 on, and prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+
+from .lab import Ended, mutant, selftests
+from .mutant_table import LOST, MUTANTS, RACE, Mutant
+from .test_mutants import PATCH, run
+
+LOST_IN = re.compile(r"page \d+ is lost (?:in round (\d+)|at the end)")
+LOST_NOT = re.compile(r"^(\d+) rounds, .* none lost$", re.MULTILINE)
+
+
+def outcome(ended: Ended) -> str:
+    """What the table says of one run."""
+    said = ended.stdout + ended.stderr
+    lost, passed = LOST_IN.search(said), LOST_NOT.search(said)
+    if lost:
+        return lost[1] or "at the end"
+    return f"none in {passed[1]}" if passed else f"exit {ended.status}"
+
+
+def row(one: Mutant, outcomes: list[list[str]]) -> str:
+    """One mutant: which, its test, and what came of it on each CPU."""
+    name = " ".join((one.name, *one.kernel_arguments))
+    cells = (", ".join(cpu) for cpu in outcomes)
+    return f"| `{name}` | `{' '.join(one.test[1:])}` | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    races = [
+        one for one in MUTANTS if one.test[0] == RACE and one.says == LOST
+    ]
+    known = {one.name for one in races}
+    if not set(arguments.names) <= known:
+        parser.error(f"NAME is one of {' '.join(sorted(known))}")
+
+    kernel, programs = mutant(PATCH), selftests("patched")
+    print("| kernel | test | kind | hostile |\n|---|---|--:|--:|")
+    for one in races:
+        if arguments.names and one.name not in arguments.names:
+            continue
+        outcomes: list[list[str]] = [[], []]
+        for seed in range(1, arguments.runs + 1):
+            for cpu, name in enumerate(("kind", f"hostile={seed}")):
+                on = replace(one, machine=("--cpu", name))
+                outcomes[cpu].append(outcome(run(on, kernel, programs)))
+        print(row(one, outcomes), flush=True)
+
+
+if __name__ == "__main__":
+    main()
