@@ -21,6 +21,17 @@ fragments_of() {
     esac
 }
 
+# line_options KIND: has kbuild note the lines of the objects that our code is in,
+# in vmlinux only: tests/lab/reached.py looks for them.
+line_options() {
+    local object
+    ! is_stock "$1" || return 0
+    for object in ../../../virt/kvm/dirty_tracking dirty_tracking \
+        mmu/{dirty_bits,eager_split,mmu,tdp_mmu,write_protect}; do
+        printf '%s\n' "CFLAGS_$object.o=-g1"
+    done
+}
+
 is_stock() {
     [ "${1%-keys}" = stock ]
 }

@@ -13,6 +13,8 @@ MODEL = "x86_64/write_protect_all_test"
 BITMAP = "dirty_bitmap_fd_test"
 SPLIT = "x86_64/eager_page_split_test"
 BITS = "x86_64/dirty_bits_test"
+FUZZER = "x86_64/dirty_tracking_fuzz_test"
+FUZZ = (FUZZER, *"-s 1 -t 60".split())
 
 SHADOW = "kvm.tdp_mmu=0"
 
@@ -380,6 +382,45 @@ MUTANTS = (
         (SHADOW,),
         says=r"BUG: unable to handle page fault",
         machine=LA57,
+        panics=True,
+    ),
+    # What the fuzzer has to find by itself.
+    Mutant(
+        "clear-inclusive",
+        "a safe host",
+        "the same, found by the fuzzer",
+        FUZZ,
+        (SHADOW,),
+        soak=True,
+        says=r"BUG: unable to handle page fault",
+        machine=LA57,
+        panics=True,
+    ),
+    Mutant(
+        "root-stays",
+        "a safe host",
+        "a shadow root that nobody has loaded stays in the list of those",
+        FUZZ,
+        (SHADOW,),
+        soak=True,
+        says=r"BUG: |general protection fault|list_(?:add|del) corruption",
+        panics=True,
+    ),
+    Mutant(
+        "map-unbounded",
+        "a safe host",
+        "the mapping of a dirty bitmap goes on behind it",
+        FUZZ,
+        says=r"BUG: |general protection fault",
+        panics=True,
+    ),
+    Mutant(
+        "fd-no-ref",
+        "a safe host",
+        "the file of a dirty bitmap has no reference to it",
+        FUZZ,
+        soak=True,
+        says=r"refcount_t: |BUG: |general protection fault",
         panics=True,
     ),
 )
