@@ -41,8 +41,10 @@ CPU = st.integers(0, 1)
 SLOT = st.integers(0, 3)
 PAGE = st.integers(0, 1499)
 COUNT = st.integers(1, 400)
-WORD = st.integers(0, 24)
-BITS = st.one_of(st.integers(0, 63).map(lambda bit: 1 << bit),
+# 15 is the last of the slot that each life begins with.
+WORD = st.one_of(st.just(15), st.integers(0, 24))
+BITS = st.one_of(st.just(2**64 - 1),
+                 st.integers(0, 63).map(lambda bit: 1 << bit),
                  st.integers(0, 2**64 - 1))
 ERRNO = st.one_of(st.sampled_from((EINTR, EAGAIN, ENOMEM)),
                   st.integers(0, 4094))
@@ -60,14 +62,20 @@ def command(name: str, *arguments: st.SearchStrategy[int]
         lambda numbers: " ".join([name, *map(str, numbers)]))
 
 
+def together(*commands: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Make lines that by chance would seldom follow each other."""
+    return st.tuples(*commands).map("\n".join)
+
+
+SYNC, CHECK = command("sync"), command("check")
 WRITE = command("write", CPU, SLOT, PAGE, COUNT)
 FLOOD = command("flood", CPU, SLOT, PAGE, COUNT)
 LIFE = (
-    WRITE, WRITE, command("sync"), command("sync"), command("harvest"),
+    WRITE, WRITE, SYNC, SYNC, command("harvest"),
     command("ahead"), command("slot-sync", SLOT), command("clear", SLOT, PAGE),
     command("add", SLOT, PAGE, st.integers(0, 3)), command("remove", SLOT),
     command("log", SLOT, st.integers(0, 1)), command("vcpu", CPU),
-    command("check"),
+    CHECK,
 )
 FAILURES = (
     command("fail", st.integers(CHECK_EXTENSION, SPLIT), ERRNO, TIMES),
@@ -76,12 +84,12 @@ FAILURES = (
 SPLITS = command("split", st.integers(0, 2),
                  st.integers(0, 64).map(lambda chunks: chunks << 20))
 SWITCH = command("switch", MECHANISMS)
+TEAR = command("tear", CPU, st.integers(0, 255), st.integers(0, 4095))
 ENTRIES = (
     command("fill", CPU, U32, U64,
             st.sampled_from((FLAG_DIRTY, FLAG_DIRTY, FLAG_RESET,
                              FLAG_DIRTY | FLAG_RESET, 2**32 - 1))),
-    command("tear", CPU, st.integers(0, 255), st.integers(0, 4095)),
-    FLOOD,
+    TEAR, together(CHECK, WRITE, TEAR, SYNC, CHECK), FLOOD,
 )
 RESETS = (
     command("resets", st.one_of(st.integers(0, 600), st.integers(0, 2**31)),
@@ -92,13 +100,15 @@ RESETS = (
 )
 SCRIBBLE = command("scribble", CPU, st.integers(0, 255), U32, U64,
                    st.one_of(st.integers(0, 3), st.integers(0, 2**32 - 1)))
-WORDS = (command("dirty", SLOT, WORD, BITS),
-         command("summary", SLOT, st.integers(0, 511), BITS))
+DIRTY = command("dirty", SLOT, WORD, BITS)
+SUMMARY = command("summary", SLOT,
+                  st.one_of(st.just(0), st.integers(0, 511)), BITS)
+WORDS = (DIRTY, SUMMARY, together(DIRTY, SUMMARY, SYNC))
 MAP_SIZE = st.one_of(st.sampled_from((0, 8, 4088, 4096, 8192)),
                      st.integers(0, 2**64 - 1))
 MAP = command("map", MAP_SIZE, MAP_SIZE, MAP_SIZE, MAP_SIZE)
 AMID = st.tuples(st.integers(1, 400), st.one_of(
-    WRITE, FLOOD, ENTRIES[0], *WORDS)).map(
+    WRITE, FLOOD, ENTRIES[0], DIRTY, SUMMARY)).map(
         lambda pair: f"in {pair[0]} {pair[1]}")
 
 HOST = st.tuples(
