@@ -224,10 +224,6 @@ INTEL_PML = (
     Selftest("x86_64/pml_test write-protect"),
     Selftest("x86_64/pml_test dirty-bits", tdp=True),
 )
-# Without EPT there are no unrestricted guests either.
-INTEL_NO_EPT = (
-    Selftest("x86_64/vmx_exception_with_invalid_guest_state"),
-)
 INTEL_NO_PML = (Selftest(f"{RACE} -v 2 -t 2 -m ring -w none"),)
 
 # Orders that lose pages have to be noticed: it would prove nothing else that

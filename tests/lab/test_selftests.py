@@ -22,7 +22,6 @@ from .selftest_table import (
     HOSTILE_OURS,
     HOSTILE_STOCK,
     INTEL_MAY_SKIP,
-    INTEL_NO_EPT,
     INTEL_NO_PML,
     INTEL_OURS,
     INTEL_PML,
@@ -89,11 +88,8 @@ SOAKED = CHECKED | {
     **{
         ("patched", mmu): INTEL_UPSTREAM + INTEL_OURS + INTEL_NO_PML
         for mmu in MMUS
-        if re.match("intel-(pml|eptad)0", mmu)
+        if re.match("intel-(pml|eptad|ept)0", mmu)
     },
-    ("patched", "intel-ept0"): (
-        INTEL_UPSTREAM + INTEL_OURS + INTEL_NO_PML + INTEL_NO_EPT
-    ),
     ("debug", "intel-tdp"): INTEL_OURS + INTEL_PML,
     ("stock", "intel-tdp"): INTEL_UPSTREAM,
     ("debug", "tdp"): OURS,
