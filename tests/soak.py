@@ -13,7 +13,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def leave_out_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     """Leave the soak out unless an expression was given with -m."""
     if config.option.markexpr:
         return
@@ -21,6 +23,3 @@ def leave_out_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
-
-
-pytest_collection_modifyitems = leave_out_soak

@@ -7,28 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import leave_out_soak, pytest_configure
+from tests.soak import pytest_collection_modifyitems, pytest_configure
 
 from .lab import BUILD_KERNEL, must
-
-__all__ = ["pytest_configure"]
-
-
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Leave the soak out, and say what may run beside each other.
-
-    Bochs takes one of this machine's CPUs, whatever it emulates, and test_lab.py
-    mostly boots, which takes one as well.  If pytest-xdist is told to keep groups
-    together, these run beside all others, and the tests of one boot stay together.
-    """
-    leave_out_soak(config, items)
-    for item in items:
-        name = item.nodeid.lower()
-        one_cpu = "intel" in name or "test_lab.py" in name
-        group = "one-cpu" if one_cpu else "all-cpus"
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session", autouse=True)
