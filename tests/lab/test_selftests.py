@@ -18,6 +18,7 @@ import pytest
 
 from .lab import COMPLAINED, Ended, Record, lab, selftests
 from .selftest_table import (
+    CPU_MAY_SKIP,
     DIRTY_LOG,
     HOSTILE_OURS,
     HOSTILE_STOCK,
@@ -255,6 +256,7 @@ def judge(
                 part
                 for part in parts_left_out(result)
                 if (case.kernel, part) not in MAY_SKIP
+                and part not in CPU_MAY_SKIP
                 and not (
                     case.mmu.startswith("intel") and part in INTEL_MAY_SKIP
                 )
@@ -320,6 +322,7 @@ def judge_parts(
         if took_too_long(case, result):
             result = again(case, result)
         left_out.update(parts_left_out(result))
+    left_out -= CPU_MAY_SKIP
     assert left_out == {part for where, part in MAY_SKIP if where == kernel}
     if left_out:
         pytest.skip(f"left out, on the debug kernel only: {sorted(left_out)}")
