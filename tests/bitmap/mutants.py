@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK = "include/exec/page-block.h"
+HEADER = "include/exec/page-bitmap.h"  # declares only: nothing to break
 SOURCE = "migration/page-bitmap.c"
 HOT_HEADER = "migration/hot-pages.h"
 HOT = "migration/hot-pages.c"
@@ -848,7 +849,7 @@ def fails(work: Path, program: str) -> bool:
 
 
 def copy(root: Path, work: Path) -> None:
-    for name in PROGRAMS:
+    for name in (*PROGRAMS, HEADER):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / name, work / name)
     shutil.copytree(root / TESTS, work / TESTS)
