@@ -25,7 +25,7 @@ are as good:
 - What makes the engine ask for ever, of a KVM that does nothing: a program that
   does not end has not seen what that does.  It is test_broken.c that does not.
 - The end of the bitmap in map_harvest_group(): a bitmap is whole pages, and so
-  whole groups, and kvmd_trim() clears what is behind the slot's end.
+  whole groups, and publish_trim() clears what is behind the slot's end.
 """
 
 from __future__ import annotations
@@ -749,7 +749,7 @@ PROTECT_FAILS = (
         "protect: a harvest that failed found nothing",
         "harvest.c",
         ("protect/wrprot/harvest-fails", *PROTECT),
-        "        kvmd_harvest_failed(kvmd, slot, ret);\n",
+        "        harvest_failed(kvmd, slot, ret);\n",
         "",
     ),
     Mutant(
@@ -1442,18 +1442,10 @@ BROKEN = (
     ),
     Mutant(
         "I9",
-        "log: pages behind the slot's end are published",
-        "log.c",
-        ("broken/behind-the-end",),
-        "    kvmd_trim(kvmd, slot, 0, harvested, n);\n",
-        "",
-    ),
-    Mutant(
-        "I9",
-        "protect: pages behind the slot's end are published",
+        "pages behind the slot's end are published",
         "publish.c",
         ("broken/behind-the-end",),
-        "    kvmd_trim(kvmd, slot, first, words, n);\n",
+        "    publish_trim(kvmd, slot, first, words, n);\n",
         "",
     ),
     Mutant(

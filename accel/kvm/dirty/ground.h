@@ -186,21 +186,6 @@ static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
     return pages;
 }
 
-/*
- * Of @n words of the bitmap of @slot, from page @first on, clear what is behind
- * its end: no KVM that is right sets it.
- */
-static inline void kvmd_trim(const KvmDirty *kvmd, const KvmDirtySlot *slot,
-                             uint64_t first, uint64_t *words, size_t n)
-{
-    uint64_t pages = kvmd_slot_pages(kvmd, slot) - first;
-
-    if (n && pages < n * KVMD_WORD_PAGES) {
-        words[n - 1] &= GUINT64_TO_LE(
-            ~(~UINT64_C(0) << pages % KVMD_WORD_PAGES));
-    }
-}
-
 /* vcpu.c: the list of vCPUs. */
 
 /* Returns: NULL if no vCPU ever had this id. */
@@ -243,14 +228,11 @@ typedef int KvmDirtyHarvest(KvmDirty *kvmd, KvmDirtySlot *slot,
 int kvmd_harvest_range(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
                        uint64_t pages, KvmDirtyHarvest *harvest);
 
-/* Harvest all of @slot, or publish it whole if that fails. */
+/*
+ * Harvest all of @slot, or publish it whole if that fails.  The operator is told,
+ * but not by each of the many syncs of a display.
+ */
 int kvmd_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
                       KvmDirtyHarvest *harvest);
-
-/*
- * A harvest of @slot failed with @error, which is negative: publish all of it.
- * The operator is told, but not by each of the many syncs of a display.
- */
-void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int error);
 
 #endif

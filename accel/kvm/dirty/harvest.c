@@ -20,19 +20,7 @@ int kvmd_harvest_range(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
     return ret;
 }
 
-int kvmd_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
-                      KvmDirtyHarvest *harvest)
-{
-    int ret = kvmd_harvest_range(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot),
-                                 harvest);
-
-    if (ret < 0) {
-        kvmd_harvest_failed(kvmd, slot, ret);
-    }
-    return ret;
-}
-
-void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int error)
+static void harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int error)
 {
     if (!slot->failure_told) {
         kvmd_warn(kvmd, "harvesting the dirty pages of slot 0x%x failed (%s): "
@@ -41,4 +29,16 @@ void kvmd_harvest_failed(KvmDirty *kvmd, KvmDirtySlot *slot, int error)
     }
     slot->failure_told = true;
     kvmd_publish_whole(kvmd, slot);
+}
+
+int kvmd_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
+                      KvmDirtyHarvest *harvest)
+{
+    int ret = kvmd_harvest_range(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot),
+                                 harvest);
+
+    if (ret < 0) {
+        harvest_failed(kvmd, slot, ret);
+    }
+    return ret;
 }

@@ -69,34 +69,29 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->state, g_free);
 }
 
-static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+/* KVM copies all of a slot, or nothing. */
+static int log_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
+                       uint64_t pages)
 {
-    size_t n = kvmd_words(kvmd_slot_pages(kvmd, slot));
     uint64_t *harvested = ((LogSlot *)slot->state)->harvested;
     struct kvm_dirty_log log = {
         .slot = slot->region.slot,
         .dirty_bitmap = harvested,
     };
-    int64_t start = kvmd_now(), fetched;
-    uint64_t pages;
-    int ret;
+    int ret = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_LOG, &log);
 
-    ret = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_LOG, &log);
-    fetched = kvmd_now();
-    kvmd->stats.harvest_ns += fetched - start;
+    (void)first, (void)pages;
     if (ret < 0) {
-        kvmd_harvest_failed(kvmd, slot, ret);
         return ret;
     }
-    kvmd_trim(kvmd, slot, 0, harvested, n);
-    pages = kvmd_count_pages(harvested, n);
-    if (pages) {
-        kvmd_publish(kvmd, slot, 0, harvested, n);
-        kvmd->stats.harvests++;
-        kvmd->stats.pages += pages;
-    }
-    kvmd->stats.publish_ns += kvmd_now() - fetched;
+    kvmd_publish_found(kvmd, slot, 0, harvested,
+                       kvmd_words(kvmd_slot_pages(kvmd, slot)));
     return 0;
+}
+
+static int log_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    return kvmd_harvest_slot(kvmd, slot, log_harvest);
 }
 
 /* The bits [first, first + pages) of @word, which begins with page @base. */

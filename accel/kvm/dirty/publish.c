@@ -14,13 +14,28 @@ void kvmd_publish(KvmDirty *kvmd, const KvmDirtySlot *slot, uint64_t first,
     kvmd->vmm.publish(kvmd->opaque, slot->tag, first, words, n);
 }
 
+/*
+ * Of @n words of the bitmap of @slot, from page @first on, clear what is behind
+ * its end: no KVM that is right sets it.
+ */
+static void publish_trim(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                         uint64_t first, uint64_t *words, size_t n)
+{
+    uint64_t pages = kvmd_slot_pages(kvmd, slot) - first;
+
+    if (n && pages < n * KVMD_WORD_PAGES) {
+        words[n - 1] &= GUINT64_TO_LE(
+            ~(~UINT64_C(0) << pages % KVMD_WORD_PAGES));
+    }
+}
+
 void kvmd_publish_found(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
                         uint64_t *words, size_t n)
 {
     uint64_t pages;
     int64_t start;
 
-    kvmd_trim(kvmd, slot, first, words, n);
+    publish_trim(kvmd, slot, first, words, n);
     pages = kvmd_count_pages(words, n);
     if (!pages) {
         return;
