@@ -196,6 +196,10 @@ def finish(src: VM, dst: VM, options: Options) -> Result:
          lambda state: state.get("status") == "completed")
     dst.wait(lambda: dst.qmp("query-status")["status"] != "inmigrate",
              options.timeout, "it did not leave its incoming state")
+    # QEMU 7.2 says "completed" a moment before it has computed the times.
+    src.wait(lambda: info(src)["total-time"] > 0, options.timeout,
+             "it did not say how long the migration took")
+    state = info(src)
     return Result(
         status=state["status"], total_ms=int(state["total-time"]),
         downtime_ms=int(state.get("downtime", 0)), rounds=rounds(state),
