@@ -89,6 +89,27 @@ static inline uint64_t backing_base(enum backing backing)
 	return MEMORY_BASE + backing * BACKING_SIZE;
 }
 
+/*
+ * Ordinary pages where the host has no huge ones left.  Each huge page has a
+ * mapping of its own, so that no operation splits one: Linux 6.1.192 takes
+ * i_mmap_rwsem only after hugetlb_split() has asserted that it is held.
+ */
+static inline void map_huge_pages(void)
+{
+	uint64_t where = backing_base(BACKING_HUGETLB);
+	int fd = memfd_create("huge", MFD_HUGETLB);
+	off_t offset;
+
+	for (offset = 0; offset < BACKING_SIZE; offset += 2 * MIB)
+		if (fd < 0 ||
+		    map_at(where + offset, 2 * MIB, PROT_READ | PROT_WRITE,
+			   MAP_SHARED, fd, offset) == MAP_FAILED)
+			map_memory(where + offset, 2 * MIB,
+				   PROT_READ | PROT_WRITE);
+	if (fd >= 0)
+		close(fd);
+}
+
 static inline void map_backings(void)
 {
 	int fd = memfd_create("fuzz", 0);
@@ -102,12 +123,7 @@ static inline void map_backings(void)
 	map_at(backing_base(BACKING_SHMEM), BACKING_SIZE,
 	       PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
-	/* Ordinary pages where the host has none left. */
-	if (map_at(backing_base(BACKING_HUGETLB), BACKING_SIZE,
-		   PROT_READ | PROT_WRITE,
-		   MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0) == MAP_FAILED)
-		map_memory(backing_base(BACKING_HUGETLB), BACKING_SIZE,
-			   PROT_READ | PROT_WRITE);
+	map_huge_pages();
 }
 
 /*
