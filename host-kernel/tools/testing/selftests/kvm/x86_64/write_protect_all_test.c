@@ -1211,7 +1211,11 @@ static void expect_page(struct kvm_vm *vm, uint32_t slot, int page,
 		    slot);
 }
 
-/* What was written again shows if dirty bits tell, and not without a re-arm. */
+/*
+ * A second write shows without a re-arm only if dirty bits tell, or if KVM makes
+ * it in the guest's stead: without unrestricted guests, as all guests are on AMD,
+ * it emulates system management mode.  The log has every write of KVM's own.
+ */
 static void smm_with(const uint32_t *caps, int nr_caps, bool bits)
 {
 	struct test_mem smram = {
@@ -1228,8 +1232,10 @@ static void smm_with(const uint32_t *caps, int nr_caps, bool bits)
 	struct kvm_vm *vm;
 	uint8_t *handler;
 	int round, a = 100, b = 200;
+	bool emulates;
 
 	vm = toucher_vm(caps, nr_caps, 2, vcpus);
+	emulates = is_intel_cpu() && !vm_is_unrestricted_guest(vm);
 	TEST_ASSERT(test_mem_map(&smram, VM_MEM_SRC_ANONYMOUS), "no memory");
 	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
 	smm.slot |= 1 << 16;
@@ -1258,7 +1264,7 @@ static void smm_with(const uint32_t *caps, int nr_caps, bool bits)
 		smm_write(vcpus[1], handler, mem.gpa + b * PAGE_SIZE, round);
 		expect_page(vm, mem.slot, bits ? a : -1, mem.npages,
 			    "second write");
-		expect_page(vm, smm.slot, bits ? b : -1, smm.npages,
+		expect_page(vm, smm.slot, bits || emulates ? b : -1, smm.npages,
 			    "second write");
 
 		/* The same page, in both. */
