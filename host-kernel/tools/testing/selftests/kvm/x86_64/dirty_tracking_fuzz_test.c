@@ -79,7 +79,6 @@ static uint64_t episode;
 static uint64_t times = 1;
 static const char *keep;	/* which operations to do, NULL for all */
 static __thread timer_t alarm_timer;
-static __thread int fail_fd = -1;
 static pthread_barrier_t all_are_there;
 
 static const struct op *any_op(struct rng *rng)
@@ -149,16 +148,6 @@ static void alarm_in(uint64_t microseconds)
 	timer_settime(alarm_timer, 0, &once, NULL);
 }
 
-/* The Nth thing that can fail in what this thread does, does.  0: none. */
-static void fail_nth(uint64_t n)
-{
-	char text[8];
-	int length = snprintf(text, sizeof(text), "%lu", n);
-
-	if (fail_fd >= 0 && pwrite(fail_fd, text, length, 0) != length)
-		fail_fd = -1;
-}
-
 static void do_op(const struct op *op, struct op_call *call)
 {
 	uint64_t alarm = 1000000, nth = 0;
@@ -171,9 +160,11 @@ static void do_op(const struct op *op, struct op_call *call)
 		printf("%d.%d %s%s\n", call->thread, call->index, op->name,
 		       nth ? ", something fails" : "");
 	alarm_in(alarm);
-	fail_nth(nth);
+	if (nth)
+		fail_begin(nth);
 	op->run(call);
-	fail_nth(0);
+	if (nth)
+		fail_end();
 	alarm_in(0);
 }
 
@@ -197,12 +188,12 @@ static void begin_thread(int thread)
 {
 	struct sigevent event = {
 		.sigev_notify = SIGEV_THREAD_ID,
-		.sigev_signo = SIGUSR1,
+		.sigev_signo = ALARM_SIGNAL,
 		._sigev_un._tid = gettid(),
 	};
 
 	timer_create(CLOCK_MONOTONIC, &event, &alarm_timer);
-	fail_fd = open("/proc/thread-self/fail-nth", O_WRONLY | O_CLOEXEC);
+	fail_open();
 	map_buffer(thread);
 }
 
@@ -223,7 +214,7 @@ static void handle_signals(void)
 		.sa_handler = on_not_there, .sa_flags = SA_NODEFER,
 	};
 
-	sigaction(SIGUSR1, &interrupted, NULL);
+	sigaction(ALARM_SIGNAL, &interrupted, NULL);
 	sigaction(SIGSEGV, &missing, NULL);
 	sigaction(SIGBUS, &missing, NULL);
 }

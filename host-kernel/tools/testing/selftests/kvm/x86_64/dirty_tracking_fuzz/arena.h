@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include "test_util.h"
+#include "failure.h"
 #include "rng.h"
 
 #define PAGE		4096UL
@@ -144,13 +145,16 @@ static inline void on_not_there(int signo)
 
 #define touch(statement)				\
 ({							\
-	bool __done = !sigsetjmp(not_there, 1);		\
+	bool __done;					\
 							\
+	fail_pause();					\
+	__done = !sigsetjmp(not_there, 1);		\
 	if (__done) {					\
 		touching = true;			\
 		statement;				\
 	}						\
 	touching = false;				\
+	fail_resume();					\
 	__done;						\
 })
 

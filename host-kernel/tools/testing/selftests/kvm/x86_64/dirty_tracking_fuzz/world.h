@@ -129,6 +129,7 @@ static inline void create_vcpu(int vm, int number)
 
 	if (fd < 0)
 		return;
+	fail_alarm_ends_run(fd);
 	ioctl(fd, KVM_SET_CPUID2, supported);
 	map_at(run, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	map_at(run + RING_OFFSET, RUN_ROOM - RING_OFFSET,
