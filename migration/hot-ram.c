@@ -14,23 +14,23 @@
 #include "migration.h"
 #include "ram.h"
 
-/* The part of what may remain at the stop that is for pages that wait. */
+/* Pages that wait may fill one part in two of what may remain at the stop. */
 #define BUDGET_PART 2
 
 static struct {
     uint64_t waiting;           /* pages, when the last round ended, or 0 */
-    uint64_t deferred;          /* the same in all rounds together */
-    uint64_t waited;            /* pages, of each block hot_pages_waited() */
+    uint64_t waits;             /* the sum of waiting over all rounds */
+    uint64_t waited;            /* the sum of hot_pages_waited() over blocks */
     bool crowded;               /* for hot_pages_end_round() */
 } hot;
 
-static bool may_wait(void)
+static bool hot_ram_may_wait(void)
 {
     return migrate_get_current()->parameters.hot_pages_wait &&
            runstate_is_running() && !migrate_colo_enabled();
 }
 
-static void release(void)
+static void hot_ram_release(void)
 {
     RAMBlock *rb;
 
@@ -43,7 +43,7 @@ static void release(void)
     hot.crowded = false;
 }
 
-static HotPages *hot_pages_of(RAMBlock *rb)
+static HotPages *hot_ram_of_block(RAMBlock *rb)
 {
     if (!rb->hot) {
         rb->hot = hot_pages_new(rb->max_length >> qemu_target_page_bits());
@@ -51,7 +51,7 @@ static HotPages *hot_pages_of(RAMBlock *rb)
     return rb->hot;
 }
 
-static void choose(uint64_t budget)
+static void hot_ram_choose(uint64_t budget)
 {
     bool refused = false;
     RAMBlock *rb;
@@ -60,26 +60,26 @@ static void choose(uint64_t budget)
     hot.waited = 0;
     RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
         hot.waiting += hot_pages_end_round(
-            hot_pages_of(rb), rb->bmap,
+            hot_ram_of_block(rb), rb->bmap,
             rb->used_length >> qemu_target_page_bits(), budget - hot.waiting,
             hot.crowded, &refused);
         hot.waited += hot_pages_waited(rb->hot);
     }
     hot.crowded = refused;
-    hot.deferred += hot.waiting;
+    hot.waits += hot.waiting;
 }
 
-/* The first sync ends the set-up, and no round. */
+/* The first sync is part of the set-up, and so ends no round. */
 void hot_ram_end_round(void)
 {
     uint64_t limit = migrate_get_current()->threshold_size;
 
     if (ram_counters.dirty_sync_count == 1) {
         memset(&hot, 0, sizeof(hot));
-    } else if (may_wait()) {
-        choose(limit / qemu_target_page_size() / BUDGET_PART);
+    } else if (hot_ram_may_wait()) {
+        hot_ram_choose(limit / qemu_target_page_size() / BUDGET_PART);
     } else {
-        release();
+        hot_ram_release();
     }
 }
 
@@ -87,7 +87,7 @@ void hot_ram_end_pass(uint64_t pages)
 {
     if (pages * qemu_target_page_size() >=
         migrate_get_current()->threshold_size) {
-        release();
+        hot_ram_release();
     }
 }
 
@@ -113,6 +113,6 @@ void hot_ram_populate(MigrationInfo *info)
     info->has_hot_pages = true;
     info->hot_pages = g_new0(HotPagesInfo, 1);
     info->hot_pages->waiting = hot.waiting;
-    info->hot_pages->deferred = hot.deferred;
+    info->hot_pages->waits = hot.waits;
     info->hot_pages->saved_bytes = hot.waited * qemu_target_page_size();
 }

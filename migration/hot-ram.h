@@ -1,13 +1,14 @@
 /*
- * Pages of the guest's RAM that wait for the stop.
+ * Hot pages of the guest's RAM wait until the guest has stopped.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * hot-pages.h has how they are chosen in a block; this is for all blocks, and
- * for how many there is room.  Half of what the downtime limit lets through at
- * the measured bandwidth may wait: the other half is for what is written in the
- * last round.  When a migration may end is decided as ever, and the pages that
- * wait count as pages that remain, so that the limit holds.
+ * hot-pages.h chooses the pages of one block; this file serves all blocks, and
+ * decides for how many pages there is room.  Pages that wait may fill half of
+ * what can be sent within the downtime limit at the measured bandwidth; the
+ * other half is for the pages that the guest writes in the last round.  Pages
+ * that wait count as pages that remain, so the limit holds, and when a
+ * migration may end is decided as in upstream QEMU.
  *
  * The locking is that of RAMBlock.bmap, unless a function says otherwise.
  */
@@ -20,18 +21,20 @@
 
 /*
  * hot_ram_end_round:
- * A sync has ended a round: choose the pages that wait in the next.  None do
- * if the guest stands still, as then it is time to send them, nor if the
- * parameter hot-pages-wait is off.  Called in an RCU critical section.
+ * A sync has ended a round: choose the pages that wait in the next round.  No
+ * page waits if the guest has stopped, since it is time to send them all then,
+ * or if the parameter hot-pages-wait is off.  Called in an RCU critical
+ * section.
  */
 void hot_ram_end_round(void);
 
 /*
  * hot_ram_end_pass:
- * All has been sent but for @pages that wait.  If they are more than may remain
- * when the guest stops, no page waits any longer: else nothing would be sent any
- * more, and no sync would come.  A falling bandwidth brings that about, and
- * what is found dirty as a chunk is cleared.  Called in an RCU critical section.
+ * Only the @pages that wait are left to send.  If they are more than may remain
+ * when the guest stops, no page waits any longer: otherwise the migration would
+ * send nothing more and never sync again.  This happens when the bandwidth
+ * falls, and when clearing a chunk finds more dirty pages.  Called in an RCU
+ * critical section.
  */
 void hot_ram_end_pass(uint64_t pages);
 

@@ -1,6 +1,6 @@
 /*
- * query-dirty-tracking, set-dirty-tracking and "info dirty-tracking"; and what
- * the commands and events of migration tell of it.
+ * query-dirty-tracking, set-dirty-tracking and "info dirty-tracking"; and the
+ * part of migration's commands and events that is about dirty tracking.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -92,7 +92,7 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
                    "KVM, and this one does not");
     } else if (!migration_is_idle() ||
                migrate_get_current()->migration_thread_running) {
-        /* One that has failed is active until its thread has ended. */
+        /* A failed migration is active until its thread has ended. */
         error_setg(errp, "set-dirty-tracking is not possible while a "
                    "migration or snapshot is active: wait for it or cancel "
                    "it");
@@ -160,8 +160,8 @@ void dirty_tracking_print(Monitor *mon, const MigrationInfo *info)
 {
     if (info->has_hot_pages) {
         monitor_printf(mon, "hot pages: %" PRIu64 " waiting, %" PRIu64
-                       " deferred, %" PRIu64 " kbytes saved\n",
-                       info->hot_pages->waiting, info->hot_pages->deferred,
+                       " waits, %" PRIu64 " kbytes saved\n",
+                       info->hot_pages->waiting, info->hot_pages->waits,
                        info->hot_pages->saved_bytes / KiB);
     }
     print_rounds(mon, info->dirty_tracking_rounds);

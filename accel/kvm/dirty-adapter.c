@@ -1,11 +1,12 @@
 /*
- * Dirty page tracking of a KVM guest: libkvmdirty's adapter to QEMU.
+ * Dirty page tracking of a KVM guest: the adapter between libkvmdirty and QEMU.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * Locks, outermost first: the BQL, kml_slots_lock, the engine's own.  The
- * reaper and a vCPU with a full ring take only the last, and publish under
- * RCU: the bits of ram_list.dirty_memory are set atomically.
+ * reaper thread, and a vCPU whose ring is full, take only the engine's lock.
+ * They publish under RCU, and set the bits of ram_list.dirty_memory
+ * atomically.
  */
 
 #include "qemu/osdep.h"
@@ -32,7 +33,7 @@
 #include "dirty/kvmdirty.h"
 #include "trace.h"
 
-/* The last rounds of a migration that are told of: a minute of busy ones. */
+/* The last rounds that query-migrate returns: about a minute of short ones. */
 #define ROUNDS_KEPT 32
 
 struct KVMDirtyTracking {
@@ -45,28 +46,28 @@ struct KVMDirtyTracking {
     bool reaper_started;
     OnOffAuto split;
     uint64_t split_size;
-    bool split_wanted;          /* by a migration whose logging begins */
-    bool split_running;         /* the thread is to be joined */
+    bool split_wanted;          /* start the splitter at the next sync */
+    bool split_running;         /* the splitter thread has to be joined */
     QemuThread splitter;
-    bool all_dirty;             /* before the next sync: nothing to find */
-    int64_t sync_start;         /* of the sync under way, or 0 */
+    bool all_dirty;             /* so the next sync has nothing to find */
+    int64_t sync_start;         /* when the present sync began, 0 outside one */
     uint64_t bql_hold_ns;       /* in all syncs */
     uint64_t held_ns;           /* in the last sync */
     uint64_t rounds;            /* of the migration, or of the last one */
     KvmDirtyStats round_stats;  /* at the end of the last round */
-    uint64_t guesses[2];        /* the last time they were asked for, and
-                                   the last but one */
+    uint64_t guesses[2];        /* kvmd_guesses() in the last sync, and in the
+                                   one before */
     DirtyTrackingRound history[ROUNDS_KEPT];
 };
 
-/* What the engine borrows */
+/* What the engine needs of QEMU */
 
 static int vmm_vm_ioctl(void *opaque, unsigned long request, void *arg)
 {
     return kvm_vm_ioctl(opaque, request, arg);
 }
 
-/* Without the BQL, under the engine's lock. @tag is a ram_addr_t. */
+/* Called without the BQL, under the engine's lock.  @tag is a ram_addr_t. */
 static void vmm_publish(void *opaque, uint64_t tag, uint64_t first,
                         const uint64_t *words, size_t n)
 {
@@ -86,16 +87,16 @@ static void vmm_collected(void *opaque, void *vcpu, uint32_t pages)
 }
 
 /*
- * The monitor must not keep whoever found the overflow from its work, nor get
- * into the engine's lock: its main loop sends the event, one for all that it
- * has not sent yet.
+ * The thread that found the overflow holds the engine's lock and must not wait
+ * for the monitor.  The main loop therefore sends the event: one for all
+ * overflows since the last event.
  */
 static void vmm_overflowed(void *opaque)
 {
     qemu_bh_schedule(KVM_STATE(opaque)->dirty->overflow_bh);
 }
 
-static void send_overflow(void *opaque)
+static void vmm_send_overflow(void *opaque)
 {
     KVMDirtyTracking *dirty = opaque;
     KvmDirtyStats stats;
@@ -122,9 +123,10 @@ static void kick_one_done(CPUState *cpu, run_on_cpu_data data)
 }
 
 /*
- * All are asked before any is waited for.  A vCPU that is not created yet,
- * that has stopped, or that runs this, is not inside KVM_RUN.  The wait is
- * without the BQL: it does not count, and somebody else may sync meanwhile.
+ * Kick all vCPUs first, then wait for all.  A vCPU that is not created yet,
+ * that has stopped, or that calls this function, is not inside KVM_RUN.  The
+ * wait releases the BQL, so it does not count as hold time, and another thread
+ * may sync meanwhile.
  */
 static void vmm_kick(void *opaque)
 {
@@ -149,7 +151,7 @@ static void vmm_kick(void *opaque)
     qemu_cond_destroy(&kick.done);
 }
 
-/* dirty-limit slows a vCPU down each time that its ring is full. */
+/* dirty-limit slows a vCPU down each time its ring is full: rings must fill. */
 static bool vmm_reaper_held(void *opaque)
 {
     return dirtylimit_in_service();
@@ -190,7 +192,7 @@ static KvmDirtySplit split_mode(OnOffAuto mode)
     }
 }
 
-/* Splitting huge pages ahead; all of it under the BQL but for the thread. */
+/* Splitting huge pages ahead: under the BQL, except for the thread itself */
 
 static void *split_thread(void *opaque)
 {
@@ -208,7 +210,7 @@ static void split_stop(KVMDirtyTracking *dirty)
     }
 }
 
-/* The first sync of a migration finds all of memory being logged. */
+/* Called by a migration's first sync: from here on all memory is logged. */
 static void split_start(KVMDirtyTracking *dirty)
 {
     split_stop(dirty);
@@ -219,7 +221,7 @@ static void split_start(KVMDirtyTracking *dirty)
     }
 }
 
-/* A guest that stands still writes nothing: no more splitting. */
+/* A stopped guest writes nothing, so there is nothing to split ahead of. */
 static void vm_state_changed(void *opaque, bool running, RunState state)
 {
     if (!running) {
@@ -227,7 +229,7 @@ static void vm_state_changed(void *opaque, bool running, RunState state)
     }
 }
 
-/* Below, with what it has. */
+/* Defined at the end of this file, after its functions. */
 static const DirtyTrackingOps kvm_dirty_tracking_ops;
 
 int kvm_dirty_init(KVMState *s)
@@ -243,7 +245,7 @@ int kvm_dirty_init(KVMState *s)
         return -ENOTSUP;
     }
     dirty_tracking_register(&kvm_dirty_tracking_ops);
-    s->dirty->overflow_bh = qemu_bh_new(send_overflow, s->dirty);
+    s->dirty->overflow_bh = qemu_bh_new(vmm_send_overflow, s->dirty);
     s->dirty->vm_state = qemu_add_vm_change_state_handler(vm_state_changed,
                                                           s->dirty);
     trace_kvm_dirty_init(
@@ -319,15 +321,15 @@ static void sync_begin(KVMDirtyTracking *dirty)
     }
 }
 
-/* Without the exits to KVM and back. */
+/* This leaves out the exits from the guest and the entries to it. */
 static uint64_t guest_time_lost(const KvmDirtyStats *stats)
 {
     return stats->fault_ns + stats->ring_full_ns;
 }
 
 /*
- * What was found and what it cost since the last round, or since logging
- * began: also by the reaper and by vCPUs with full rings, in between.
+ * A round's figures are those since the last round, or since logging began.
+ * They include what the reaper and vCPUs with full rings did in between.
  */
 static void kvm_dirty_tracking_round(void)
 {
@@ -358,8 +360,8 @@ static void kvm_dirty_tracking_round(void)
 }
 
 /*
- * One that was counted last time may have published after the bits were taken,
- * and so counts once more.
+ * A guess that was counted in the last sync may have published only after that
+ * sync took the bits.  So a guess counts in two syncs.
  */
 static bool kvm_dirty_tracking_guessed(void)
 {
@@ -372,8 +374,8 @@ static bool kvm_dirty_tracking_guessed(void)
 }
 
 /*
- * A sync under the BQL begins with the first callback, and ends when QEMU has
- * taken what it wants from ram_list.dirty_memory.
+ * A sync under the BQL begins with the first callback, and ends here: QEMU has
+ * taken its bits from ram_list.dirty_memory.
  */
 static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
 {
@@ -391,8 +393,8 @@ static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
 }
 
 /*
- * Everybody's pages are wanted: one harvest for the slots of all address
- * spaces, whose listeners are called one after another.
+ * QEMU calls the listeners of all address spaces one after another.  The first
+ * call harvests the slots of all of them.
  */
 static void kvm_dirty_log_sync_global(MemoryListener *listener)
 {
@@ -410,7 +412,7 @@ static void kvm_dirty_log_sync_global(MemoryListener *listener)
     dirty->all_dirty = false;
 }
 
-/* The part of @slot that is in @section, as pages of @slot. */
+/* Returns in @first and @pages which pages of @slot are in @section, if any. */
 static bool slot_in_section(const KVMSlot *slot,
                             const MemoryRegionSection *section,
                             uint64_t *first, uint64_t *pages)
@@ -433,7 +435,7 @@ static bool slot_in_section(const KVMSlot *slot,
 typedef int SlotFunc(KvmDirty *engine, uint32_t slot_id,
                      uint64_t first, uint64_t pages);
 
-/* Takes kml_slots_lock; the BQL is not needed. */
+/* Takes kml_slots_lock.  The caller need not hold the BQL. */
 static void foreach_slot_in_section(MemoryListener *listener,
                                     const MemoryRegionSection *section,
                                     SlotFunc *func)
@@ -460,7 +462,7 @@ static int slot_sync(KvmDirty *engine, uint32_t slot_id,
     return kvmd_slot_sync(engine, slot_id);
 }
 
-/* One region's pages are wanted, for a display. */
+/* A display wants the dirty pages of one region. */
 static void kvm_dirty_log_sync(MemoryListener *listener,
                                MemoryRegionSection *section)
 {
@@ -468,7 +470,7 @@ static void kvm_dirty_log_sync(MemoryListener *listener,
     foreach_slot_in_section(listener, section, slot_sync);
 }
 
-/* If it fails the next sync has the pages again: that costs time, no page. */
+/* If this fails, the next sync finds the pages again: that only costs time. */
 static int slot_clear(KvmDirty *engine, uint32_t slot_id,
                       uint64_t first, uint64_t pages)
 {
@@ -482,7 +484,7 @@ static int slot_clear(KvmDirty *engine, uint32_t slot_id,
     return ret;
 }
 
-/* Also called without the BQL. */
+/* May be called without the BQL. */
 static void kvm_dirty_log_clear(MemoryListener *listener,
                                 MemoryRegionSection *section)
 {
@@ -490,8 +492,9 @@ static void kvm_dirty_log_clear(MemoryListener *listener,
 }
 
 /*
- * A ring has the pages of all regions, and no page left to re-arm.  The other
- * mechanisms may take each other's place while the guest runs.
+ * Rings hold the pages of all regions, and emptying them re-arms the pages, so
+ * log_sync and log_clear have nothing to do.  The other mechanisms share the
+ * callbacks, since set-dirty-tracking can change from one to another.
  */
 void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml)
 {
@@ -634,9 +637,9 @@ void kvm_dirty_class_init(ObjectClass *oc)
         "Bytes that are split at a time (default: 16M)");
 }
 
-/* What others ask */
+/* What the rest of QEMU asks */
 
-/* QAPI has the engine's mechanisms, in its order. */
+/* QAPI's enumerations have the engine's values in the engine's order. */
 QEMU_BUILD_BUG_ON((int)KVMD_AUTO != DIRTY_TRACKING_MECHANISM_AUTO);
 QEMU_BUILD_BUG_ON((int)KVMD_LOG != DIRTY_TRACKING_MECHANISM_LOG);
 QEMU_BUILD_BUG_ON((int)KVMD_RING != DIRTY_TRACKING_MECHANISM_RING);
@@ -646,7 +649,6 @@ QEMU_BUILD_BUG_ON((int)KVMD_DIRTY_BITS !=
                   DIRTY_TRACKING_MECHANISM_DIRTY_BITS);
 QEMU_BUILD_BUG_ON((int)KVMD__MAX != DIRTY_TRACKING_MECHANISM__MAX);
 
-/* What and why, too. */
 QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_AUTO != DIRTY_TRACKING_CHOICE_AUTO);
 QEMU_BUILD_BUG_ON((int)KVMD_CHOICE_RING_SIZE !=
                   DIRTY_TRACKING_CHOICE_RING_SIZE);
@@ -742,7 +744,7 @@ static DirtyTrackingRoundList *kvm_dirty_tracking_rounds(void)
     return list;
 }
 
-static DirtyTrackingObstacle obstacle(const GError *why_not)
+static DirtyTrackingObstacle obstacle_of(const GError *why_not)
 {
     switch (why_not->code) {
     case KVMD_ERROR_REFUSED:
@@ -754,7 +756,7 @@ static DirtyTrackingObstacle obstacle(const GError *why_not)
     }
 }
 
-static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
+static DirtyTrackingPassedOverList *passed_over_list(const KvmDirty *engine)
 {
     DirtyTrackingPassedOverList *list = NULL, **tail = &list;
 
@@ -765,7 +767,7 @@ static DirtyTrackingPassedOverList *passed_over(const KvmDirty *engine)
             DirtyTrackingPassedOver *one = g_new0(DirtyTrackingPassedOver, 1);
 
             one->mechanism = (DirtyTrackingMechanism)i;
-            one->obstacle = obstacle(why_not);
+            one->obstacle = obstacle_of(why_not);
             one->reason = g_strdup(why_not->message);
             QAPI_LIST_APPEND(tail, one);
         }
@@ -783,7 +785,7 @@ static DirtyTrackingInfo *kvm_dirty_tracking_info(void)
     info->mechanism = (DirtyTrackingMechanism)kvmd_mechanism(dirty->engine);
     info->chosen_by = (DirtyTrackingChoice)kvmd_choice(dirty->engine);
     info->reason = g_strdup(kvmd_reason(dirty->engine));
-    info->passed_over = passed_over(dirty->engine);
+    info->passed_over = passed_over_list(dirty->engine);
     info->ring_size = kvmd_ring_size(dirty->engine);
     info->logged_slots = stats.logged_slots;
     info->pages = stats.pages;

@@ -1,11 +1,11 @@
 /*
- * Dirty page tracking of a KVM guest: what kvm-all.c calls.
+ * Dirty page tracking of a KVM guest, as kvm-all.c calls it.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * The tracking itself is libkvmdirty's (accel/kvm/dirty/kvmdirty.h); this is
- * its adapter to KVMState, KVMSlot and the memory listener.  The BQL is held
- * by the caller, unless a function says otherwise.
+ * libkvmdirty (accel/kvm/dirty/kvmdirty.h) does the tracking; this adapter
+ * connects it to KVMState, KVMSlot and the memory listener.  The caller holds
+ * the BQL, unless a function says otherwise.
  */
 
 #ifndef ACCEL_KVM_DIRTY_ADAPTER_H
@@ -13,7 +13,7 @@
 
 #include "sysemu/kvm_int.h"
 
-/* kvm-all.c's; outside of it for dirty-adapter.c only. */
+/* Defined in kvm-all.c; only dirty-adapter.c uses it outside of that file. */
 extern QemuMutex kml_slots_lock;
 
 /* The accelerator's properties and their defaults. */
@@ -22,19 +22,20 @@ void kvm_dirty_instance_init(KVMState *s);
 void kvm_dirty_instance_finalize(Object *obj);
 
 /*
- * kvm_dirty_init: choose and enable a mechanism, once s->vmfd is there.
- * Returns: 0; or -errno, having told the user, if what was asked for is not to
- * be had.
+ * kvm_dirty_init: choose and enable a mechanism, once s->vmfd exists.
+ * Returns: 0; or -errno after an error report, if the host does not offer what
+ * the user asked for.
  */
 int kvm_dirty_init(KVMState *s);
 
 /*
- * kvm_dirty_cleanup: undo kvm_dirty_init(), if it was called, when KVM cannot
- * be used after all; before s->vmfd is closed, with no vCPU and no slot made.
+ * kvm_dirty_cleanup: undo kvm_dirty_init(), if it was called, because KVM
+ * turned out to be unusable.  To be called before s->vmfd is closed, and
+ * before any vCPU or slot exists.
  */
 void kvm_dirty_cleanup(KVMState *s);
 
-/* The log_* members of @kml's listener that read and re-arm the log. */
+/* Set the members of @kml's listener that harvest and re-arm. */
 void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml);
 
 /*
@@ -45,11 +46,11 @@ void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml);
 int kvm_dirty_set_region(KVMState *s, const KVMSlot *slot,
                          const struct kvm_userspace_memory_region *mem);
 
-/* On the vCPU's thread. 0, or -1 with @errp set. */
+/* Called on the vCPU's thread.  Returns: 0, or -1 with @errp set. */
 int kvm_dirty_init_vcpu(CPUState *cpu, Error **errp);
 void kvm_dirty_destroy_vcpu(CPUState *cpu);
 
-/* KVM_EXIT_DIRTY_RING_FULL; on the vCPU's thread, without the BQL. */
+/* Handle KVM_EXIT_DIRTY_RING_FULL, on the vCPU's thread, without the BQL. */
 void kvm_dirty_ring_full(CPUState *cpu);
 
 #endif

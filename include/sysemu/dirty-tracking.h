@@ -3,9 +3,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * An accelerator that tracks dirty pages by itself registers a table of
- * operations.  Under any other accelerator there is none, and the functions
- * below do nothing, or return what they say.
+ * An accelerator that tracks dirty pages itself registers a table of
+ * operations.  Without a table the functions below do nothing, and return what
+ * their comments say.
  */
 
 #ifndef SYSEMU_DIRTY_TRACKING_H
@@ -15,8 +15,8 @@
 #include "qapi/qapi-types-migration.h"
 
 /*
- * What an accelerator does.  Each is called with the BQL held, unless it says
- * otherwise; the functions below tell when.
+ * The operations of an accelerator.  The comments of the functions below say
+ * when each is called.  The BQL is held, unless an operation says otherwise.
  */
 typedef struct DirtyTrackingOps {
     /*
@@ -26,10 +26,9 @@ typedef struct DirtyTrackingOps {
     DirtyTrackingInfo *(*info)(void);
 
     /*
-     * Have @mechanism track dirty pages from now on, while no migration is
-     * active.
-     * Returns: false with @errp set, and all as it was, if that is not
-     * possible.
+     * Have @mechanism track dirty pages from now on.  No migration is active.
+     * Returns: false with @errp set if that is not possible; nothing has
+     * changed then.
      */
     bool (*set)(DirtyTrackingMechanism mechanism, Error **errp);
 
@@ -61,77 +60,78 @@ typedef struct DirtyTrackingOps {
 
 /*
  * dirty_tracking_register:
- * @ops: the accelerator's, with all members set; or NULL, if it cannot be used
- *       after all
+ * @ops: the accelerator's operations, with all members set; or NULL, if the
+ *       accelerator turns out to be unusable
  *
- * To be called while the accelerator is set up, before there is a migration.
+ * To be called while the accelerator is set up, before any migration.
  */
 void dirty_tracking_register(const DirtyTrackingOps *ops);
 
 /*
- * dirty_tracking_begin: a migration that has all pages yet to send is about to
- * have logging turned on, unless it is on already, and then its first sync.
- * Rounds count from here, and huge pages are split from the sync on.  Where
- * clearing a chunk publishes, the sync leaves it to that to find what was
- * written, so that it does not go through all memory.  Called with the BQL
- * held, which stays so until the sync.
+ * dirty_tracking_begin: a migration, which has yet to send every page, is about
+ * to turn logging on, unless it is on already, and to make its first sync.
+ * Rounds are counted from here; huge pages are split from that sync on.  If
+ * clearing a chunk publishes what was written there, the first sync has nothing
+ * to find and does not go through memory.  Called with the BQL held, which the
+ * caller does not release before the sync.
  */
 void dirty_tracking_begin(void);
 
 /*
- * dirty_tracking_end: the migration is over, or there never was one.  Huge
- * pages are split no more.  Called with the BQL held.
+ * dirty_tracking_end: the migration is over, or none has begun.  Huge pages are
+ * no longer split.  Called with the BQL held.
  */
 void dirty_tracking_end(void);
 
 /*
- * dirty_tracking_sync_ahead: a sync of all memory is about to follow under the
- * BQL.  The part that needs no BQL, which is to reap the dirty rings, is done
- * here, so that the sync finds next to nothing left.  Called without the BQL,
- * on a thread that RCU knows.
+ * dirty_tracking_sync_ahead: a sync of all memory under the BQL is about to
+ * follow.  This function does the part that needs no BQL: it reaps the dirty
+ * rings, so that the sync finds them nearly empty.  Called without the BQL, on
+ * a thread that is registered with RCU.
  */
 void dirty_tracking_sync_ahead(void);
 
 /*
- * dirty_tracking_round: a round of a migration has ended with a sync, and its
- * figures are to be noted.  Called with the BQL held.
+ * dirty_tracking_round: a sync has ended a round of a migration; record the
+ * round's figures.  Called with the BQL held.
  */
 void dirty_tracking_round(void);
 
 /*
- * dirty_tracking_send_pass: send the event MIGRATION_PASS, with what the last
- * round cost; called with the BQL held.
+ * dirty_tracking_send_pass: send the event MIGRATION_PASS with the figures of
+ * the last round; called with the BQL held.
  */
 void dirty_tracking_send_pass(int64_t pass);
 
 /*
- * dirty_tracking_populate: fill in what query-migrate says of the rounds;
+ * dirty_tracking_populate: fill in the rounds that query-migrate returns;
  * called with the BQL held.
  */
 void dirty_tracking_populate(MigrationInfo *info);
 
 /*
- * dirty_tracking_print: what "info migrate" says of @info's rounds, and of its
- * pages that wait for the stop; a line for each round.
+ * dirty_tracking_print: print @info's hot pages and rounds, a line for each
+ * round, for "info migrate".
  */
 void dirty_tracking_print(Monitor *mon, const MigrationInfo *info);
 
 /*
  * dirty_tracking_clear_publishes:
  * Returns: whether memory_region_clear_dirty_bitmap() sets bits in
- * ram_list.dirty_memory, for what was written before it was called; false
- * without operations.  No lock is needed, as this does not change while a
- * migration is active.
+ * ram_list.dirty_memory for pages that were written before the call; false
+ * without operations.  No lock is needed, since the answer does not change
+ * while a migration is active.
  */
 bool dirty_tracking_clear_publishes(void);
 
 /*
- * dirty_tracking_guessed: asked once in each sync, after all blocks' bits were
- * taken; called with the BQL held.
- * Returns: whether what the sync has just taken from ram_list.dirty_memory may
- * be there without evidence, because a ring overflowed or a harvest failed:
- * memory that nobody wrote to is dirty then, or memory that there is not, which
- * a RamDiscardManager has discarded.  False without operations.
+ * dirty_tracking_guessed: to be asked once in each sync, after the bits of all
+ * blocks were taken; called with the BQL held.
+ * Returns: whether bits that the sync has just taken from
+ * ram_list.dirty_memory may have been set on suspicion, because a ring
+ * overflowed or a harvest failed.  Such bits also cover memory that nobody
+ * wrote to, and memory that a RamDiscardManager has discarded.  False without
+ * operations.
  */
 bool dirty_tracking_guessed(void);
 

@@ -37,7 +37,9 @@ def test_links(document: Path) -> None:
 
 # A member's type and the first words of its description, in QAPI.
 FIGURE = re.compile(r"'\*?([\w-]+)': 'u?int\d*'")
-UNIT = re.compile("nanoseconds|bytes|how (?:often|many)|number of ")
+UNIT = re.compile(
+    "(?:the |estimated )?(?:nanoseconds|(?:number of )?bytes|how often|number )"
+)
 
 
 def test_units() -> None:

@@ -29,9 +29,9 @@ BITMAP_PENDING = Options(bandwidth=100 * MIB, downtime_limit=300,
 ENDS = Options(downtime_limit=2000)
 
 
-def deferred(state: dict[str, Any]) -> int:
+def waits(state: dict[str, Any]) -> int:
     """Return how many pages have waited, by the answer of query-migrate."""
-    return int(state.get("hot-pages", {}).get("deferred", 0))
+    return int(state.get("hot-pages", {}).get("waits", 0))
 
 
 def saved(state: dict[str, Any]) -> int:
@@ -44,13 +44,13 @@ def saved(state: dict[str, Any]) -> int:
 def shown(found: dict[str, int]) -> str:
     """How "info migrate" prints the pages that wait."""
     return (f"hot pages: {found['waiting']} waiting, "
-            f"{found['deferred']} deferred, "
+            f"{found['waits']} waits, "
             f"{found['saved-bytes'] // 1024} kbytes saved")
 
 
-def wait_deferred(src: VM, dst: VM, options: Options) -> dict[str, Any]:
+def wait_for_waits(src: VM, dst: VM, options: Options) -> dict[str, Any]:
     """Wait until pages wait."""
-    return wait(src, dst, options.timeout, "have pages wait", deferred)
+    return wait(src, dst, options.timeout, "have pages wait", waits)
 
 
 def config_of(qemu: Qemu, mechanism: Mechanism) -> Config:
@@ -73,12 +73,12 @@ def test_pages_wait(ours: Qemu, mechanism: Mechanism,
         src.wait_writing()
         start(src, dst, options)
         found = wait(src, dst, options.timeout, "have pages wait on",
-                     lambda state: deferred(state) > saved(state) > 0)
+                     lambda state: waits(state) > saved(state) > 0)
         found = found["hot-pages"]
         assert found["waiting"] <= found["saved-bytes"] // 4096
         release(src, ENDS)
         result = finish(src, dst, options)
-        assert deferred(result.info) >= found["deferred"]
+        assert waits(result.info) >= found["waits"]
         assert result.info["hot-pages"]["waiting"] == 0
         lines = src.hmp("info migrate").splitlines()
         assert shown(result.info["hot-pages"]) in lines
@@ -95,7 +95,7 @@ def test_turned_off(ours: Qemu, mechanism: Mechanism) -> None:
         wait_rounds(src, dst, 4, options)
         release(src, options)
         result = finish(src, dst, options)
-        assert deferred(result.info) == 0
+        assert waits(result.info) == 0
         assert_identical(src, dst)
 
 
@@ -106,7 +106,7 @@ def test_no_longer(ours: Qemu, parameters: dict[str, Any]) -> None:
     with pair(config_of(ours, LOG)) as (src, dst):
         src.wait_writing()
         start(src, dst, ROUNDS)
-        wait_deferred(src, dst, ROUNDS)
+        wait_for_waits(src, dst, ROUNDS)
         src.qmp("migrate-set-parameters", **parameters)
         wait(src, dst, ROUNDS.timeout, "have no page wait",
              lambda state: state["hot-pages"]["waiting"] == 0)
@@ -122,7 +122,7 @@ def test_postcopy(ours: Qemu, mechanism: Mechanism) -> None:
     with pair(config_of(ours, mechanism)) as (src, dst):
         src.wait_writing()
         start(src, dst, options)
-        wait_deferred(src, dst, options)
+        wait_for_waits(src, dst, options)
         finish(src, dst, options)
         assert_identical(src, dst)
 
@@ -142,7 +142,7 @@ def test_postcopy_without_ram(ours: Qemu, mechanism: Mechanism) -> None:
         src.wait_writing()
         add_bitmap(src)
         start(src, dst, BITMAP_PENDING)
-        wait_deferred(src, dst, BITMAP_PENDING)
+        wait_for_waits(src, dst, BITMAP_PENDING)
         src.qmp("migrate-start-postcopy")
         finish(src, dst, BITMAP_PENDING)
         assert_identical(src, dst)
@@ -168,13 +168,13 @@ def test_cancel_and_retry(ours: Qemu) -> None:
         src.wait_writing()
         with VM("dst", config, incoming=True) as dst:
             start(src, dst, ROUNDS)
-            wait_deferred(src, dst, ROUNDS)
+            wait_for_waits(src, dst, ROUNDS)
             cancel(src)
         with VM("dst", config, incoming=True) as dst:
             off = dataclasses.replace(ROUNDS, hot_pages_wait=False)
             start(src, dst, off)
             wait_rounds(src, dst, 3, off)
-            assert deferred(info(src)) == 0
+            assert waits(info(src)) == 0
             release(src, ENDS)
             finish(src, dst, off)
             assert_identical(src, dst)
