@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,32 @@ def test_links(document: Path) -> None:
         target = document.parent / name if name else document
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+# Where files of ours are, and what may stand before the name of one.
+OURS = (
+    "accel|docs|host-kernel|include|lab-cpu|migration|patches|qapi|scripts"
+    "|softmmu|tests"
+)
+NAMED = re.compile(
+    rf"(?<![\w/.<\"-])((?:{OURS})/[\w./-]*\w\.(?:c|h|py|md|rst|json|patch))\b"
+)
+
+
+@pytest.mark.parametrize("kind", ["c", "h", "py", "S", "pml", "json", "sh"])
+def test_files_that_the_source_names_exist(kind: str) -> None:
+    """In comments, too; the tests of scripts make up files of their own."""
+    tracked = subprocess.check_output(
+        ["git", "ls-files", f"*.{kind}"], cwd=ROOT, text=True
+    )
+    missing = [
+        f"{source}: {name}"
+        for source in tracked.splitlines()
+        if not source.startswith("tests/build/")
+        for name in NAMED.findall((ROOT / source).read_text())
+        if not (ROOT / name).exists()
+    ]
+    assert tracked and not missing
 
 
 # A member's type and the first words of its description, in QAPI.
