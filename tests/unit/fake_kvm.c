@@ -988,6 +988,10 @@ static int check_extension(FakeKvm *k, long capability)
         return k->config.ring_max;
     case KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2:
         return k->config.manual_caps;
+    case KVM_CAP_WRITE_PROTECT_ALL_MEM:
+        return k->config.patched & FAKE_CAN_PROTECT ?
+            1 | (k->config.cpu_log ? KVM_WRITE_PROTECT_DISABLES_CPU_LOG : 0) :
+            0;
     default:
         return !!(k->config.patched & patched_bit(capability));
     }

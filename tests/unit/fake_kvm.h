@@ -82,6 +82,7 @@ typedef struct FakeConfig {
     int manual_caps;            /* of KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 */
     bool manual_refused;        /* offered, but enabling it fails */
     int patched;                /* FakePatched */
+    bool cpu_log;               /* the CPU has one, which protecting disables */
     int patched_refused;        /* of these: offered, but enabling fails */
 } FakeConfig;
 

@@ -228,6 +228,34 @@ static void test_choice(void)
     chosen(&host_pml, KVMD_RING, 1024, KVMD_RING, 1024, "ring");
 }
 
+/*
+ * The CPU's own log is worth more to a guest with rings than what a patched KVM
+ * can do instead; the other mechanisms cannot do without that.
+ */
+static void test_cpu_log(void)
+{
+    FakeConfig config = host_pml;
+
+    config.patched = FAKE_PATCHED;
+    for (int log = 0; log < 2; log++) {
+        static const KvmDirtyMechanism mechanisms[] = {
+            KVMD_RING, KVMD_WRPROT, KVMD_SHARED, KVMD_DIRTY_BITS
+        };
+
+        config.cpu_log = log;
+        for (size_t i = 0; i < G_N_ELEMENTS(mechanisms); i++) {
+            FakeKvm *fake;
+            KvmDirty *kvmd = try_new(&config, &fake, mechanisms[i], 0, NULL);
+
+            g_assert_nonnull(kvmd);
+            g_assert_cmpint(!!(fake->patched & FAKE_CAN_PROTECT), ==,
+                            !log || mechanisms[i] != KVMD_RING);
+            kvmd_free(kvmd);
+            fake_free(fake);
+        }
+    }
+}
+
 /* Hosts that have, or refuse, any of what a patched one has */
 
 /* In the order of FakePatched. */
@@ -472,6 +500,7 @@ int main(int argc, char **argv)
     g_test_add_func("/config/host-without-rings", test_host_without_rings);
     g_test_add_func("/config/size-without-rings", test_size_without_rings);
     g_test_add_func("/config/choice", test_choice);
+    g_test_add_func("/config/cpu-log", test_cpu_log);
     g_test_add_func("/config/capabilities", test_capabilities);
     g_test_add_func("/config/dirty-bits-unasked", test_dirty_bits_unasked);
     g_test_add_func("/config/nothing-passed-over", test_nothing_passed_over);

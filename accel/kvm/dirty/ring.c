@@ -47,6 +47,7 @@
 #include "ordering.h"
 
 #include <errno.h>
+#include <linux/kvm_dirty_tracking.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -586,6 +587,20 @@ uint32_t kvmd_ring_most(KvmDirty *kvmd)
     return entries ? UINT32_C(1) << (31 - __builtin_clz(entries)) : 0;
 }
 
+/*
+ * With KVM_WRITE_PROTECT_ALL_MEM, an overflow is over in O(1).  A CPU's own log
+ * of writes is worth more: without it the guest pays a fault for each page that
+ * it writes.
+ */
+static void ring_need_protect(KvmDirty *kvmd)
+{
+    int can = kvmd_check_extension(kvmd, KVM_CAP_WRITE_PROTECT_ALL_MEM);
+
+    if (!(can & KVM_WRITE_PROTECT_DISABLES_CPU_LOG)) {
+        kvmd_cap_need(kvmd, KVMD_CAP_PROTECT, kvmd_ring_ops.name, NULL);
+    }
+}
+
 static bool ring_enable(KvmDirty *kvmd, GError **error)
 {
     uint32_t most = kvmd_ring_most(kvmd);
@@ -616,8 +631,7 @@ static bool ring_enable(KvmDirty *kvmd, GError **error)
                     kvmd->ring_size, g_strerror(-ret), most);
         return false;
     }
-    /* If it can be: logging then begins in O(1), and so ends an overflow. */
-    kvmd_cap_need(kvmd, KVMD_CAP_PROTECT, kvmd_ring_ops.name, NULL);
+    ring_need_protect(kvmd);
     return true;
 }
 

@@ -115,6 +115,16 @@ static int enable_fetch(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	return kvm_dirty_tracking_enable_cap(kvm, cap);
 }
 
+/* Whether a VM can have it, and whether it would give up PML. */
+static int check_write_protect(void)
+{
+	if (!IS_ENABLED(CONFIG_X86_64))
+		return 0;
+
+	return 1 | (kvm_x86_ops.cpu_dirty_log_size ?
+		    KVM_WRITE_PROTECT_DISABLES_CPU_LOG : 0);
+}
+
 int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
 {
 	if (!READ_ONCE(allowed))
@@ -122,6 +132,7 @@ int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
 
 	switch (ext) {
 	case KVM_CAP_WRITE_PROTECT_ALL_MEM:
+		return check_write_protect();
 	case KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT:
 		return IS_ENABLED(CONFIG_X86_64);
 	case KVM_CAP_EAGER_PAGE_SPLIT:

@@ -11,13 +11,21 @@
 
 /*
  * Capabilities of a VM, all off until KVM_ENABLE_CAP turns them on.
- * KVM_CHECK_EXTENSION gives 1 where the host has one.
+ * KVM_CHECK_EXTENSION gives 1 where the host has one, and for
+ * KVM_CAP_WRITE_PROTECT_ALL_MEM also KVM_WRITE_PROTECT_DISABLES_CPU_LOG.
  */
 #define KVM_CAP_WRITE_PROTECT_ALL_MEM		0x46440001
 #define KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT	0x46440002
 #define KVM_CAP_DIRTY_BITMAP_FD			0x46440003
 #define KVM_CAP_EAGER_PAGE_SPLIT		0x46440004
 #define KVM_CAP_DIRTY_BITS			0x46440005
+
+/*
+ * The host's CPUs log by themselves which pages a guest writes (PML), and KVM
+ * does not use that log for a VM that has the capability enabled: such a guest
+ * pays a fault for each page that it writes.
+ */
+#define KVM_WRITE_PROTECT_DISABLES_CPU_LOG	(1U << 1)
 
 /*
  * KVM_ENABLE_CAP(KVM_CAP_EAGER_PAGE_SPLIT): args[0] is one of these, args[1]

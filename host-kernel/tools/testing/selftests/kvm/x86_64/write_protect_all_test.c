@@ -27,20 +27,28 @@ static const uint32_t both_caps[] = {
 static int nr_steps = 120;
 static uint64_t first_seed = 1;
 
+/* Userspace is told what the capability costs before it enables it. */
+static int offered(void)
+{
+	bool pml = is_intel_cpu() && get_kvm_intel_param_bool("pml");
+
+	return 1 | (pml ? KVM_WRITE_PROTECT_DISABLES_CPU_LOG : 0);
+}
+
 static void test_opt_in(void)
 {
 	struct kvm_vcpu *vcpu;
 	struct kvm_vm *vm;
 
-	TEST_ASSERT(kvm_check_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM) == 1,
-		    "KVM_CAP_WRITE_PROTECT_ALL_MEM is not 1");
+	TEST_ASSERT(kvm_check_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM) == offered(),
+		    "KVM_CAP_WRITE_PROTECT_ALL_MEM is not %d", offered());
 	TEST_ASSERT(kvm_check_cap(KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT) == 1,
 		    "KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT is not 1");
 
 	/* Nothing is there until it is enabled. */
 	vm = vm_create(1);
-	TEST_ASSERT(vm_check_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM) == 1,
-		    "KVM_CAP_WRITE_PROTECT_ALL_MEM is not 1 on a VM");
+	TEST_ASSERT(vm_check_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM) == offered(),
+		    "KVM_CAP_WRITE_PROTECT_ALL_MEM is not %d on a VM", offered());
 	TEST_ERRNO(__vm_write_protect_all(vm), ENXIO);
 	TEST_ERRNO(__vm_write_protect_range(vm, 0, PAGE_SIZE, 0), ENXIO);
 
