@@ -165,13 +165,15 @@ class Kernel:
     at_once = 1  # each has several vCPUs that have to race
 
     def __init__(self, work: Path, cc: list[str]) -> None:
-        self.kernel = self.programs = work
+        try:
+            self.kernel, self.programs = build(), selftests("patched")
+        except AssertionError as problem:
+            raise Failure(str(problem)) from None
 
     def prepare(
         self, mutants: Sequence[Mutant], pool: ThreadPoolExecutor
     ) -> None:
-        """Build all; tests/lab has the test that the pauses lose nothing."""
-        self.kernel, self.programs = build(), selftests("patched")
+        """All is built; tests/lab sees to it that the pauses lose nothing."""
 
     def killer(self, one: Mutant, number: int) -> str:
         """Returns: what the test, or the panic, says of the mutant."""
