@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAD = 8  # lines
 LICENCE = re.compile(r"SPDX-License-Identifier: (\S+)")
 
-JOINS_LINUX = ("host-kernel/", "tests/lab/mutants.patch")
+JOINS_LINUX = ("host-kernel/", "tests/mutants/kernel/")
 OUR_CONFIGS = "host-kernel/configs/"  # which do not
 
 

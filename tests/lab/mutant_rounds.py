@@ -13,9 +13,10 @@ import argparse
 import re
 from dataclasses import replace
 
-from .lab import Ended, mutant, selftests
-from .mutant_table import LOST, MUTANTS, RACE, Mutant
-from .test_mutants import PATCH, run
+from tests.mutants.kernel import LOST, MUTANTS, RACE, build, run, run_of, says
+from tests.mutants.mutant import Mutant
+
+from .lab import Ended, selftests
 
 LOST_IN = re.compile(r"page \d+ is lost (?:in round (\d+)|at the end)")
 LOST_NOT = re.compile(r"^(\d+) rounds, .* none lost$", re.MULTILINE)
@@ -32,9 +33,10 @@ def outcome(ended: Ended) -> str:
 
 def row(one: Mutant, outcomes: list[list[str]]) -> str:
     """One mutant: which, its test, and what came of it on each CPU."""
-    name = " ".join((one.name, *one.kernel_arguments))
+    name = f"{one.name} {one.option('Kernel')}".rstrip()
+    arguments = one.killed_by.removeprefix(RACE).strip()
     cells = (", ".join(cpu) for cpu in outcomes)
-    return f"| `{name}` | `{' '.join(one.test[1:])}` | {' | '.join(cells)} |"
+    return f"| `{name}` | `{arguments}` | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -43,13 +45,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     arguments = parser.parse_args()
     races = [
-        one for one in MUTANTS if one.test[0] == RACE and one.says == LOST
+        one
+        for one in MUTANTS
+        if one.killed_by.split()[0] == RACE and says(one) == LOST
     ]
     known = {one.name for one in races}
     if not set(arguments.names) <= known:
         parser.error(f"NAME is one of {' '.join(sorted(known))}")
 
-    kernel, programs = mutant(PATCH), selftests("patched")
+    kernel, programs = build(), selftests("patched")
     print("| kernel | test | kind | hostile |\n|---|---|--:|--:|")
     for one in races:
         if arguments.names and one.name not in arguments.names:
@@ -57,8 +61,9 @@ def main() -> None:
         outcomes: list[list[str]] = [[], []]
         for seed in range(1, arguments.runs + 1):
             for cpu, name in enumerate(("kind", f"hostile={seed}")):
-                on = replace(one, machine=("--cpu", name))
-                outcomes[cpu].append(outcome(run(on, kernel, programs)))
+                what = replace(run_of(one), machine=f"--cpu {name}")
+                ended = run(one.name, what, kernel, programs)
+                outcomes[cpu].append(outcome(ended))
         print(row(one, outcomes), flush=True)
 
 

@@ -271,7 +271,7 @@ MAY_SKIP = {
     ("patched", "no fault injection"),
 }
 # And whatever the kernel, on a CPU with no more guest-physical addresses than four
-# levels of page tables map.  One that has more is indices-wrap's in mutant_table.py.
+# levels of page tables map.  One that has more is indices-wrap's in tests/mutants/kernel.
 CPU_MAY_SKIP = {"no such addresses"}
 # And in the machine with an Intel CPU, as it has 2 GiB.
 INTEL_MAY_SKIP = {

@@ -2,8 +2,8 @@
 """A hostile userspace: random operations on /dev/kvm, from several threads.
 
 The fuzzer is a selftest of ours.  The lab's kernel says whether the host has
-stayed whole, and the fuzzer whether a page was lost.  mutant_table.py has what
-it must find.
+stayed whole, and the fuzzer whether a page was lost.  tests/mutants/kernel has
+what it must find.
 """
 
 from __future__ import annotations

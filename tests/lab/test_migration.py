@@ -24,10 +24,11 @@ from tests.migration.compare import assert_none_differ
 from tests.migration.migrate import wait
 from tests.migration.qmp import Monitor
 from tests.migration.vm import VM
+from tests.mutants import kernel as mutants
 
 from . import intel
 from .lab import (BUILD, COMPLAINED, LAB_FAILED, ROOT, TIMED_OUT, Ended, Record,
-                  lab, mutant)
+                  lab)
 
 TESTS = "tests/migration"
 MMUS = {
@@ -143,7 +144,6 @@ INTEL = {
 
 # Kernels that lose pages on purpose, and a migration there that has to tell.  It
 # does not of no-flush: what Bochs' TLB has is gone by the time that QEMU copies.
-MUTANTS = Path(__file__).with_name("mutants.patch")
 BROKEN = (
     ("bits-opened-lost",
      "test_identical.py::test_identical[dirty-bits-sequential-1-pc]"),
@@ -253,7 +253,7 @@ def test_intel(mmu: str, name: str, record_property: Record) -> None:
 def test_lost_pages_are_noticed(broken: str, name: str) -> None:
     """The guest arrives on Intel's CPU, too, and its memory differs."""
     done = boot("intel", f"{TESTS}/{name}", seconds=INTEL_SECONDS,
-                kernel=mutant(MUTANTS), append=f"kvm.mutant={broken}")
+                kernel=mutants.build(), append=f"kvm.mutant={broken}")
     said = reasons(done.ended.stdout, name)
     assert any(re.search(r"\b\d+ pages differ", why) for why in said), (
         done.ended.stdout + done.ended.stderr
