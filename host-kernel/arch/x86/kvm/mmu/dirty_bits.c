@@ -503,8 +503,8 @@ gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
 
 	lockdep_assert_held(&kvm->slots_lock);
 
-	stop = call_on_slot_steps(kvm, aligned, ALIGN(end, REGION_PAGES),
-				  COLLECT_STEP, collect_step, &c);
+	stop = kvm_call_on_slot_steps(kvm, aligned, ALIGN(end, REGION_PAGES),
+				      COLLECT_STEP, collect_step, &c);
 	finish_collect(&c, aligned, stop);
 	return min(stop, end);
 }

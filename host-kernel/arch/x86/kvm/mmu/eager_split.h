@@ -21,8 +21,8 @@ void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot)
 void kvm_count_split(struct kvm *kvm, int r);
 
 /*
- * In shadow_slot_range.h: shadow pages; mmu_lock for write, which it may drop
- * meanwhile.
+ * In mmu.c: splits the huge shadow pages that map [start, end) of the slot.
+ * Under mmu_lock for write, which it may drop meanwhile.
  */
 void shadow_mmu_split_huge_pages(struct kvm *kvm,
 				 const struct kvm_memory_slot *slot,

@@ -375,8 +375,8 @@ static void close_range(struct kvm *kvm, gfn_t start, gfn_t end, void *unused)
 {
 	if (kvm_memslots_have_rmaps(kvm)) {
 		write_lock(&kvm->mmu_lock);
-		call_on_slot_ranges(kvm, start, end,
-				    shadow_mmu_write_protect_slot_range);
+		kvm_call_on_slot_ranges(kvm, start, end,
+					shadow_mmu_write_protect_slot_range);
 		write_unlock(&kvm->mmu_lock);
 	}
 
@@ -391,9 +391,9 @@ gfn_t kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
 
 	lockdep_assert_held(&kvm->slots_lock);
 
-	stop = call_on_slot_steps(kvm, aligned,
-				  ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)),
-				  range_step(kvm), close_range, NULL);
+	stop = kvm_call_on_slot_steps(kvm, aligned,
+				      ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)),
+				      range_step(kvm), close_range, NULL);
 
 	kvm_flush_remote_tlbs_with_address(kvm, aligned, stop - aligned);
 	trace_kvm_write_protect_range(aligned, stop);

@@ -19,6 +19,14 @@
 /* On once a VM has enabled it: others do not pay for looking at themselves. */
 DECLARE_STATIC_KEY_FALSE(kvm_write_protect_used);
 
+/*
+ * In mmu.c: write-protects the shadow pages that map [start, end) of the slot,
+ * by its reverse map.  Under mmu_lock for write, which it may drop meanwhile.
+ */
+void shadow_mmu_write_protect_slot_range(struct kvm *kvm,
+					 const struct kvm_memory_slot *slot,
+					 gfn_t start, gfn_t end);
+
 #ifdef CONFIG_X86_64
 
 /* A macro, so that @kvm is not even loaded where the key is off. */
@@ -110,11 +118,6 @@ void shadow_mmu_unload_root(struct kvm_mmu_page *sp);
 
 /* Shadow MMU: all memory, TLB flush included.  Takes mmu_lock. */
 void shadow_mmu_close_roots(struct kvm *kvm);
-
-/* In shadow_slot_range.h: the ordinary way, by reverse map; mmu_lock for write. */
-void shadow_mmu_write_protect_slot_range(struct kvm *kvm,
-					 const struct kvm_memory_slot *slot,
-					 gfn_t start, gfn_t end);
 
 /*
  * Write-protect all memory, or [start, end) widened to whole 2 MiB, in all

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#ifndef __KVM_X86_MMU_LOG_WRITABLE_H
-#define __KVM_X86_MMU_LOG_WRITABLE_H
+/*
+ * All of dirty tracking that the code which changes page tables calls: mmu.c,
+ * tdp_mmu.c, and x86.c for slots.
+ */
+#ifndef __KVM_X86_MMU_DIRTY_LOG_H
+#define __KVM_X86_MMU_DIRTY_LOG_H
 
 #include <linux/kvm_host.h>
 
 #include "dirty_bits.h"
+#include "eager_split.h"
 #include "spte.h"
+#include "write_fault.h"
+#include "write_protect.h"
 
 /*
  * Log the page that an SPTE made by make_spte() maps, if the SPTE is writable.
