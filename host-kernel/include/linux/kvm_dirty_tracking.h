@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Fast dirty tracking, the part that all architectures share: the dirty bitmap
- * as a file descriptor, and fetching the log without write-protecting.
+ * Fast dirty tracking, the part that is the same for all architectures: the
+ * dirty bitmap as a file descriptor, and fetching the log without
+ * write-protecting.  An architecture that offers it selects
+ * HAVE_KVM_DIRTY_TRACKING and calls the functions at the end of this file from
+ * its ioctls.
  */
 #ifndef __LINUX_KVM_DIRTY_TRACKING_H
 #define __LINUX_KVM_DIRTY_TRACKING_H
@@ -16,34 +19,33 @@
 struct kvm;
 struct kvm_memory_slot;
 
-/* What a VM has of it; in struct kvm.  Only ever turned on, under slots_lock. */
+/* The state of a VM; in struct kvm.  Only ever turned on, under slots_lock. */
 struct kvm_dirty_tracking {
 	bool log_without_write_protect;
 	bool bitmap_fd;
-	/* KVM_CAP_DIRTY_BITS; fixed before the first vCPU. */
-	bool dirty_bits;
+	/*
+	 * Set by an architecture that logs in ways for which there must be a
+	 * bitmap: dirty rings cannot be enabled any more.  Under kvm->lock too.
+	 */
+	bool needs_bitmap;
 };
 
-#define KVM_DIRTY_REGION_PAGES	512
+#ifdef CONFIG_HAVE_KVM_DIRTY_TRACKING
 
 /*
- * A slot's dirty bitmap that userspace can map.  One allocation: the bitmap,
- * the summary and, not to be mapped, the second bitmap that KVM_GET_DIRTY_LOG
- * and KVM_CLEAR_DIRTY_LOG want, and what KVM_CAP_DIRTY_BITS notes: the pages to
- * be logged again by the next collect, and, with a bit per
- * KVM_DIRTY_REGION_PAGES of guest memory, where it has to look at all.  The slot
- * has a reference, and so has each file.
+ * A slot's dirty bitmap that userspace can map.  One allocation holds the
+ * bitmap, the summary and, not to be mapped, the second bitmap that
+ * KVM_GET_DIRTY_LOG and KVM_CLEAR_DIRTY_LOG need.  The slot has a reference, and
+ * so has each file.
  *
- * Userspace can write to the first two.  KVM sets bits in them, and where it
- * reads them it trusts nothing.
+ * Userspace can write to the first two.  KVM sets bits in them, and trusts
+ * nothing that it reads from them.
  */
 struct kvm_dirty_bitmap {
 	struct kref ref;
 	unsigned long *bitmap;
 	unsigned long *summary;
 	unsigned long *second;
-	unsigned long *again;	/* NULL without KVM_CAP_DIRTY_BITS */
-	unsigned long *opened;
 	size_t bitmap_size;
 	size_t summary_size;
 };
@@ -80,16 +82,17 @@ void kvm_dirty_bitmap_log(struct kvm_dirty_bitmap *bitmap, unsigned long word,
  */
 int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot);
 
-/* A slot that is changed, or moved, goes on with the bitmap that it had. */
-void kvm_dirty_bitmap_keep(struct kvm_memory_slot *new,
-			   const struct kvm_memory_slot *old);
+/*
+ * Drops the slot's reference, after kvm_arch_dirty_bitmap_drop().
+ */
+void kvm_dirty_bitmap_drop(struct kvm_memory_slot *slot);
 
 /*
- * Drops the slot's reference.  What the next collect would have logged once more
- * is in the bitmap then, for whoever has it mapped: if the slot is deleted, TLBs
- * have been flushed.
+ * The architecture's part: the slot has its bitmap for the last time, for which
+ * the architecture logs what it still has to, and frees what it keeps for it.
+ * Nobody else uses the slot any more.
  */
-void kvm_dirty_bitmap_drop(struct kvm_dirty_bitmap *bitmap);
+void kvm_arch_dirty_bitmap_drop(struct kvm_memory_slot *slot);
 
 /*
  * The pages that word @i of the slot's bitmap can speak of: what userspace put
@@ -118,5 +121,45 @@ int kvm_dirty_tracking_enable_cap(struct kvm *kvm,
 				  const struct kvm_enable_cap *cap);
 long kvm_dirty_tracking_vm_ioctl(struct kvm *kvm, unsigned int ioctl,
 				 unsigned long arg);
+
+#else
+
+/* No slot has one, and no VM can ask for it. */
+struct kvm_dirty_bitmap {
+	unsigned long *second;
+};
+
+#define kvm_slot_has_shared_bitmap(slot)	false
+
+static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,
+					      unsigned long rel_gfn) {}
+
+static inline int kvm_dirty_bitmap_alloc(struct kvm *kvm,
+					 struct kvm_memory_slot *slot)
+{
+	return -ENOMEM;
+}
+
+static inline void kvm_dirty_bitmap_drop(struct kvm_memory_slot *slot) {}
+
+static inline unsigned long kvm_dirty_word_mask(const struct kvm_memory_slot *slot,
+						unsigned long i)
+{
+	return ~0UL;
+}
+
+static inline bool kvm_dirty_log_has_flags(struct kvm *kvm,
+					   const struct kvm_dirty_log *log)
+{
+	return false;
+}
+
+static inline int kvm_fetch_dirty_log(struct kvm_memory_slot *slot,
+				      const struct kvm_dirty_log *log)
+{
+	return -EINVAL;
+}
+
+#endif /* CONFIG_HAVE_KVM_DIRTY_TRACKING */
 
 #endif

@@ -32,25 +32,33 @@ static bool takes_no_arguments(const struct kvm_enable_cap *cap)
 }
 
 /*
- * Sets @what, which is fixed from the first vCPU on, if the VM @may have it.
- * Without @what it only says whether it would.
+ * Calls @set under kvm->lock and slots_lock, unless the VM has had a vCPU or has
+ * a slot that is logged.  Returns what @set does, or -EBUSY.
  */
-static int set_early(struct kvm *kvm, bool *what,
-		     bool (*may)(struct kvm *kvm))
+static int set_early(struct kvm *kvm, int (*set)(struct kvm *kvm))
 {
-	int r = 0;
+	int r;
 
 	mutex_lock(&kvm->lock);
 	mutex_lock(&kvm->slots_lock);
 	if (kvm->created_vcpus || has_logged_slot(kvm))
 		r = -EBUSY;
-	else if (may && !may(kvm))
-		r = -EINVAL;
-	else if (what)
-		*what = true;
+	else
+		r = set(kvm);
 	mutex_unlock(&kvm->slots_lock);
 	mutex_unlock(&kvm->lock);
 	return r;
+}
+
+static int set_nothing(struct kvm *kvm)
+{
+	return 0;
+}
+
+static int set_write_protect(struct kvm *kvm)
+{
+	kvm->arch.dirty_tracking.write_protect = true;
+	return 0;
 }
 
 /*
@@ -67,13 +75,13 @@ static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *ca
 		return -EINVAL;
 
 	/* The key is on for good: not for a VM that is refused. */
-	r = set_early(kvm, NULL, NULL);
+	r = set_early(kvm, set_nothing);
 	if (r)
 		return r;
 
 	/* Takes locks that kvm->lock must not be held for. */
 	static_branch_enable(&kvm_write_protect_used);
-	return set_early(kvm, &kvm->arch.dirty_tracking.write_protect, NULL);
+	return set_early(kvm, set_write_protect);
 }
 
 static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
@@ -90,10 +98,15 @@ static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	return 0;
 }
 
-static bool may_have_dirty_bits(struct kvm *kvm)
+static int set_dirty_bits(struct kvm *kvm)
 {
-	return kvm_write_protect_enabled(kvm) &&
-	       kvm->dirty_tracking.bitmap_fd && !kvm->dirty_ring_size;
+	if (!kvm_write_protect_enabled(kvm) ||
+	    !kvm->dirty_tracking.bitmap_fd || kvm->dirty_ring_size)
+		return -EINVAL;
+
+	kvm->dirty_tracking.needs_bitmap = true;
+	kvm->arch.dirty_tracking.dirty_bits = true;
+	return 0;
 }
 
 /* Slots that are logged already have nothing to note in what was opened. */
@@ -102,8 +115,7 @@ static int enable_dirty_bits(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	if (!takes_no_arguments(cap) || !kvm_mmu_has_dirty_bits(kvm))
 		return -EINVAL;
 
-	return set_early(kvm, &kvm->dirty_tracking.dirty_bits,
-			 may_have_dirty_bits);
+	return set_early(kvm, set_dirty_bits);
 }
 
 /* Who fetches without write-protecting needs a way to do that. */
@@ -151,6 +163,11 @@ int kvm_arch_dirty_tracking_enable_cap(struct kvm *kvm,
 	default:
 		return kvm_dirty_tracking_enable_cap(kvm, cap);
 	}
+}
+
+void kvm_arch_dirty_bitmap_drop(struct kvm_memory_slot *slot)
+{
+	kvm_mmu_drop_slot_dirty_bits(slot);
 }
 
 static bool is_page_range(u64 gpa, u64 size)

@@ -4,10 +4,13 @@
 
 #include <linux/types.h>
 
-/* What a VM has of fast dirty tracking; in struct kvm_arch. */
+/* x86's state of a VM's dirty tracking; in struct kvm_arch. */
 struct kvm_arch_dirty_tracking {
 	/* KVM_CAP_WRITE_PROTECT_ALL_MEM; fixed before the first vCPU. */
 	bool write_protect;
+
+	/* KVM_CAP_DIRTY_BITS; fixed before the first vCPU. */
+	bool dirty_bits;
 
 	/*
 	 * Shadow pages: the generation of the last write-protect-all, which
@@ -24,6 +27,18 @@ struct kvm_arch_dirty_tracking {
 	bool splits;
 	u8 eager_split;
 	u64 split_chunk;
+};
+
+/*
+ * What KVM_CAP_DIRTY_BITS keeps for a slot that is logged; in
+ * struct kvm_arch_memory_slot.  One allocation, which lives as long as the slot
+ * has its dirty bitmap; NULL without the capability.
+ */
+struct kvm_arch_slot_dirty_bits {
+	/* A bit per page, as in the dirty bitmap: to be logged again. */
+	unsigned long *again;
+	/* A bit per 2 MiB of guest memory: a collect has to look there. */
+	unsigned long *opened;
 };
 
 #endif

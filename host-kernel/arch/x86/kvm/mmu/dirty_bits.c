@@ -31,6 +31,7 @@
 
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
+#include <linux/vmalloc.h>
 
 #include "mmu.h"
 #include "mmu_internal.h"
@@ -41,8 +42,7 @@
 #include "write_protect.h"
 #include "write_protect_trace.h"
 
-#define REGION_PAGES	KVM_DIRTY_REGION_PAGES
-static_assert(KVM_PAGES_PER_HPAGE(PG_LEVEL_2M) == REGION_PAGES);
+#define REGION_PAGES	KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)
 
 /* One slot's part of what is collected. */
 struct collect {
@@ -59,6 +59,54 @@ bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 					  kvm_tdp_mmu_is_on());
 }
 
+/* Wherever the slot is, or is moved to: its ends may lie inside of regions. */
+static unsigned long opened_bits(const struct kvm_memory_slot *slot)
+{
+	return slot->npages / REGION_PAGES + 2;
+}
+
+static int alloc_slot(struct kvm_memory_slot *slot)
+{
+	size_t again = kvm_dirty_bitmap_bytes(slot);
+	size_t opened = BITS_TO_LONGS(opened_bits(slot)) * sizeof(long);
+	void *memory;
+
+	memory = __vmalloc(again + opened, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!memory)
+		return -ENOMEM;
+
+	slot->arch.dirty_bits.again = memory;
+	slot->arch.dirty_bits.opened = memory + again;
+	return 0;
+}
+
+int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
+				    const struct kvm_memory_slot *old,
+				    struct kvm_memory_slot *new)
+{
+	int r;
+
+	if (!kvm_dirty_bits_enabled(kvm))
+		return 0;
+
+	if (!kvm_slot_dirty_track_enabled(new)) {
+		memset(&new->arch.dirty_bits, 0, sizeof(new->arch.dirty_bits));
+		return 0;
+	}
+
+	if (old && old->shared_bitmap == new->shared_bitmap) {
+		new->arch.dirty_bits = old->arch.dirty_bits;
+	} else {
+		r = alloc_slot(new);
+		if (r)
+			return r;
+	}
+
+	/* There may be dirty bits of before anywhere. */
+	bitmap_fill(new->arch.dirty_bits.opened, opened_bits(new));
+	return 0;
+}
+
 static unsigned long region_of(const struct kvm_memory_slot *slot, gfn_t gfn)
 {
 	return gfn / REGION_PAGES - slot->base_gfn / REGION_PAGES;
@@ -73,8 +121,8 @@ static void note_region(const struct kvm_memory_slot *slot, gfn_t gfn)
 	 * test_and_clear_bit() in collect_region().
 	 */
 	smp_mb();
-	if (!test_bit(region, slot->shared_bitmap->opened))
-		set_bit(region, slot->shared_bitmap->opened);
+	if (!test_bit(region, slot->arch.dirty_bits.opened))
+		set_bit(region, slot->arch.dirty_bits.opened);
 }
 
 void __tdp_mmu_note_opened(struct kvm *kvm, struct kvm_mmu_page *table)
@@ -103,8 +151,31 @@ void __tdp_mmu_end_link(struct kvm_mmu_page *table)
 
 void __kvm_log_again(const struct kvm_memory_slot *slot, gfn_t gfn)
 {
-	set_bit(gfn - slot->base_gfn, slot->shared_bitmap->again);
+	set_bit(gfn - slot->base_gfn, slot->arch.dirty_bits.again);
 	note_region(slot, gfn);
+}
+
+/* There will be no collect that does. */
+static void log_again(struct kvm_memory_slot *slot)
+{
+	unsigned long *again = slot->arch.dirty_bits.again;
+	unsigned long word, bits;
+
+	for (word = 0; word < BITS_TO_LONGS(slot->npages); word++) {
+		bits = xchg(&again[word], 0);
+		if (bits)
+			kvm_dirty_bitmap_log(slot->shared_bitmap, word, bits);
+	}
+}
+
+void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot)
+{
+	if (!slot->arch.dirty_bits.again)
+		return;
+
+	log_again(slot);
+	vfree(slot->arch.dirty_bits.again);
+	memset(&slot->arch.dirty_bits, 0, sizeof(slot->arch.dirty_bits));
 }
 
 /* What @slot has of @pages pages from @gfn on, from its start: [*first, *end). */
@@ -119,7 +190,7 @@ static void log_words_again(const struct kvm_memory_slot *slot,
 			    unsigned long word, unsigned long bits)
 {
 	atomic_long_or(bits,
-		       (atomic_long_t *)&slot->shared_bitmap->again[word]);
+		       (atomic_long_t *)&slot->arch.dirty_bits.again[word]);
 	note_region(slot, slot->base_gfn + word * BITS_PER_LONG + __ffs(bits));
 	note_region(slot, slot->base_gfn + word * BITS_PER_LONG + __fls(bits));
 }
@@ -403,7 +474,7 @@ static bool collect_roots(struct collect *c, gfn_t gfn)
 /* Words may reach into the regions beside: those pages are just earlier. */
 static void collect_again(struct collect *c, gfn_t gfn)
 {
-	unsigned long *again = c->slot->shared_bitmap->again;
+	unsigned long *again = c->slot->arch.dirty_bits.again;
 	unsigned long page, end, word, bits;
 
 	clip(c->slot, gfn, REGION_PAGES, &page, &end);
@@ -421,7 +492,7 @@ static void collect_region(struct collect *c, unsigned long region)
 {
 	gfn_t gfn = ALIGN_DOWN(c->slot->base_gfn, REGION_PAGES) +
 		    region * REGION_PAGES;
-	unsigned long *opened = c->slot->shared_bitmap->opened;
+	unsigned long *opened = c->slot->arch.dirty_bits.opened;
 
 	/* This bit first: see (2). */
 	if (!test_and_clear_bit(region, opened))
@@ -437,7 +508,7 @@ static void collect_slot_range(struct collect *c, gfn_t start, gfn_t end)
 	unsigned long region = region_of(c->slot, start);
 	unsigned long last = region_of(c->slot, end - 1);
 
-	for_each_set_bit_from(region, c->slot->shared_bitmap->opened, last + 1) {
+	for_each_set_bit_from(region, c->slot->arch.dirty_bits.opened, last + 1) {
 		collect_region(c, region);
 		cond_resched();
 	}

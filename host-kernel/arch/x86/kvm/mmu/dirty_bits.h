@@ -12,6 +12,7 @@
 
 #include <linux/kvm_host.h>
 
+#include "dirty_tracking.h"
 #include "mmu.h"
 #include "mmu_internal.h"
 #include "spte.h"
@@ -21,7 +22,7 @@
 
 static inline bool kvm_dirty_bits_enabled(const struct kvm *kvm)
 {
-	return kvm_write_protect_enabled(kvm) && kvm->dirty_tracking.dirty_bits;
+	return kvm_write_protect_enabled(kvm) && kvm_uses_dirty_bits(kvm);
 }
 
 /* Whether a VM that is made now could enable it, or @kvm can. */
@@ -96,6 +97,22 @@ static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 }
 
 /*
+ * Gives @new, which is about to be in use, what it needs to be logged by dirty
+ * bits, if it is: what @old has, if @new keeps its bitmap.  @old may be NULL.
+ * Returns 0 or -ENOMEM.
+ */
+int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
+				    const struct kvm_memory_slot *old,
+				    struct kvm_memory_slot *new);
+
+/*
+ * The slot loses its dirty bitmap: what the next collect would have logged again
+ * is logged now, for userspace that has the bitmap mapped, and what the function
+ * above has allocated is freed.  If the slot is deleted, TLBs have been flushed.
+ */
+void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot);
+
+/*
  * Logs what the CPUs' dirty bits say of [start, end), widened to whole 2 MiB,
  * and clears them; TLBs are flushed on return.  A signal stops
  * collect_dirty_bits(), which returns the end of what was done, or @end.  May
@@ -119,6 +136,14 @@ static inline bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 
 static inline void kvm_log_again(struct kvm *kvm,
 				 const struct kvm_memory_slot *slot, gfn_t gfn) {}
+static inline int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
+						  const struct kvm_memory_slot *old,
+						  struct kvm_memory_slot *new)
+{
+	return 0;
+}
+
+static inline void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot) {}
 static inline gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start,
 					       gfn_t end)
 {
