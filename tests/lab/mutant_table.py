@@ -95,13 +95,13 @@ MUTANTS = (
     Mutant(
         "parent-first",
         "I4",
-        "an entry is opened before its children are closed",
+        "an SPTE becomes writable before its children are wrprot",
         (RACE,),
     ),
     Mutant(
         "no-children",
         "I4",
-        "the leaves of a table that is opened are not closed",
+        "the leaves of a table that becomes writable are not wrprot",
         (RACE,),
         soak=True,
     ),
@@ -123,27 +123,27 @@ MUTANTS = (
     Mutant(
         "note-after-log",
         "I4",
-        "a leaf's bit is set after the page is logged",
+        "a leaf is marked after the page is logged",
         (RACE,),
         soak=True,
     ),
     Mutant(
         "note-after-open",
         "I4",
-        "an upper entry's bit is set after it is writable",
+        "a non-leaf SPTE is marked after it is writable",
         (RACE,),
         soak=True,
     ),
     Mutant(
         "stale-parent",
         "I5",
-        "a closed entry is not waited for while it is being opened",
+        "a write-protect does not wait for a fault that makes it writable",
         (RACE, *"-m shared -w range -P dense -v 6 -t 20".split()),
     ),
     Mutant(
         "range-trusts-parent",
         "I5",
-        "a range leaves closed entries alone, which may be about to open",
+        "a range leaves SPTEs alone that are about to become writable",
         (RACE, *"-m shared -w range -P dense -v 6 -t 20".split()),
         soak=True,
     ),
@@ -212,13 +212,13 @@ MUTANTS = (
     Mutant(
         "bits-opened-lost",
         "dirty bits",
-        "a table that is opened is not noted",
+        "a region is not marked when its table becomes writable",
         (RACE, *"-m bits".split()),
     ),
     Mutant(
         "bits-clear-last",
         "dirty bits",
-        "a collect takes the note away after it has looked, not before",
+        "a collect unmarks the region after it has looked, not before",
         (RACE, *"-m bits -x rearm".split()),
         soak=True,
     ),
@@ -238,20 +238,20 @@ MUTANTS = (
     Mutant(
         "bits-again-dies",
         "dirty bits",
-        "what is to be logged once more goes with the slot",
+        "pages that are marked for relog are forgotten with the slot",
         (BITS, "slot-goes"),
     ),
     Mutant(
         "bits-flush-late",
         "I10",
-        "a table that two slots share is closed and flushed at the end only",
+        "a table that two slots share is wrprot and flushed at the end only",
         (RACE, *"-m bits -v 1 -t 10".split()),
         machine=HOSTILE,
     ),
     Mutant(
         "open-no-flush",
         "I10",
-        "an upper entry is opened without a flush of what was closed below it",
+        "a non-leaf SPTE becomes writable without a flush of those below it",
         (RACE, *"-m shared -w all -v 1 -t 10".split()),
         machine=HOSTILE,
     ),
@@ -273,7 +273,7 @@ MUTANTS = (
     Mutant(
         "forget-last",
         "I4",
-        "the bits of leaves are taken away after the leaves are closed",
+        "leaves are unmarked after they are wrprot",
         (RACE, *"-m shared -w all -P dense -v 6 -t 20".split()),
         machine=HOSTILE,
         soak=True,
@@ -281,7 +281,7 @@ MUTANTS = (
     Mutant(
         "map-note-late",
         "I4",
-        "the bit of a leaf that is mapped is set after the page is logged",
+        "a leaf that is mapped is marked after the page is logged",
         (RACE, *"-m shared -w all -v 3 -t 20 -x slot".split()),
         machine=HOSTILE,
         soak=True,
@@ -289,7 +289,7 @@ MUTANTS = (
     Mutant(
         "link-note-late",
         "I4",
-        "the bit of a table that is linked is set after it is writable",
+        "an SPTE that links a table is marked after it is writable",
         (RACE, *"-m shared -w all -v 3 -t 20 -x slot".split()),
         machine=HOSTILE,
         soak=True,
@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant(
         "open-unlocked",
         "I5",
-        "an entry is opened without the lock of the table it points to",
+        "an SPTE becomes writable without the lock of the table it points to",
         (RACE, *"-m shared -w all -v 3 -t 20 -x rearm".split()),
         machine=HOSTILE,
         soak=True,
@@ -305,7 +305,7 @@ MUTANTS = (
     Mutant(
         "range-unlocked",
         "I4",
-        "an entry is closed without the lock of the table it is in",
+        "an SPTE is wrprot without the lock of the table it is in",
         (RACE, *"-m shared -w all -v 3 -t 20 -x rearm".split()),
         machine=HOSTILE,
         soak=True,
@@ -313,7 +313,7 @@ MUTANTS = (
     Mutant(
         "shadow-parent-first",
         "I4",
-        "an entry is opened before the shadow page below it is closed",
+        "an SPTE becomes writable before the shadow page below it is wrprot",
         (RACE, *"-m shared -w all -v 6 -t 20 -p 600".split()),
         (SHADOW,),
         machine=HOSTILE,
@@ -322,7 +322,7 @@ MUTANTS = (
     Mutant(
         "bits-shadow-no-flush",
         "I3",
-        "a collect closes shadow pages without a TLB flush",
+        "a collect wrprots shadow pages without a TLB flush",
         (RACE, *"-m bits -n -v 2 -t 20".split()),
         machine=HOSTILE,
         soak=True,
@@ -330,7 +330,7 @@ MUTANTS = (
     Mutant(
         "bits-shadow-first",
         "dirty bits",
-        "a collect closes shadow pages before it takes the notes of them",
+        "a collect wrprots shadow pages before it takes their marks",
         (RACE, *"-m bits -n -v 2 -t 20".split()),
         machine=HOSTILE,
         soak=True,
@@ -338,7 +338,7 @@ MUTANTS = (
     Mutant(
         "bits-note-first",
         "dirty bits",
-        "a table is noted before the page in it that is to be logged again",
+        "a region is marked before the page in it that is marked for relog",
         (RACE, *"-m bits -n -v 1 -t 20 -p 8000".split()),
         machine=HOSTILE,
         soak=True,
@@ -354,7 +354,7 @@ MUTANTS = (
     Mutant(
         "bits-closed-forgotten",
         "I10",
-        "a collect forgets what it closes before TLBs are flushed",
+        "a collect unmarks a region that it wrprots before TLBs are flushed",
         (RACE, *"-m bits -v 1 -t 20 -p 40000".split()),
         machine=HOSTILE,
         soak=True,
@@ -362,7 +362,7 @@ MUTANTS = (
     Mutant(
         "bits-collect-unlocked",
         "dirty bits",
-        "a collect looks at an entry without the lock that opening it takes",
+        "a collect reads an SPTE without the lock that faults take",
         (RACE, *"-m bits -v 2 -t 20 -p 20000".split()),
         machine=HOSTILE,
     ),

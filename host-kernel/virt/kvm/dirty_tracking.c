@@ -133,7 +133,7 @@ static const struct file_operations bitmap_fops = {
 	.llseek = noop_llseek,
 };
 
-/* The slot that an ioctl names, under slots_lock. */
+/* Finds the slot that an ioctl names.  Under slots_lock. */
 static int find_slot(struct kvm *kvm, u32 number, struct kvm_memory_slot **slot)
 {
 	int as_id = number >> 16, id = (u16)number;
@@ -145,7 +145,7 @@ static int find_slot(struct kvm *kvm, u32 number, struct kvm_memory_slot **slot)
 	return *slot ? 0 : -ENOENT;
 }
 
-/* On success @bitmap has a reference that is the caller's. */
+/* On success, *@bitmap has one reference more, which is the caller's. */
 static int find_bitmap(struct kvm *kvm, u32 number,
 		       struct kvm_dirty_bitmap **bitmap)
 {
@@ -197,7 +197,7 @@ static int get_bitmap_fd(struct kvm *kvm, struct kvm_dirty_bitmap_fd __user *arg
 		goto put;
 	}
 
-	/* The reference goes to the file. */
+	/* The file takes over the reference. */
 	file = anon_inode_getfile("kvm-dirty-bitmap", &bitmap_fops, bitmap,
 				  O_RDWR);
 	if (IS_ERR(file)) {
@@ -303,7 +303,7 @@ int kvm_dirty_tracking_enable_cap(struct kvm *kvm,
 	if (cap->flags || cap->args[0])
 		return -EINVAL;
 
-	/* Takes locks that slots_lock must not be held for. */
+	/* Not under slots_lock: it takes locks that come before it. */
 	if (what == &kvm->dirty_tracking.bitmap_fd)
 		static_branch_enable(&kvm_dirty_bitmap_used);
 

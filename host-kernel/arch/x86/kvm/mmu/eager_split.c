@@ -12,7 +12,7 @@
 #include "eager_split.h"
 #include "slot_range.h"
 
-/* How much is split between two looks for a signal. */
+/* As many pages are split between two checks for a signal. */
 #define SPLIT_STEP ((gfn_t)16 * KVM_PAGES_PER_HPAGE(PG_LEVEL_2M))
 
 bool kvm_splits_eagerly(struct kvm *kvm)
