@@ -198,7 +198,7 @@ static void clip(const struct kvm_memory_slot *slot, gfn_t gfn, gfn_t pages,
 }
 
 static void mark_words_relog(const struct kvm_memory_slot *slot,
-			    unsigned long word, unsigned long bits)
+			     unsigned long word, unsigned long bits)
 {
 	atomic_long_or(bits,
 		       (atomic_long_t *)&slot->arch.dirty_bits.relog[word]);
@@ -440,6 +440,7 @@ static bool collect_entry(struct collect *c, u64 *sptep, gfn_t gfn, bool *writab
 {
 	struct kvm_mmu_page *sp = sptep_to_sp(sptep);
 	int level = sp->role.level;
+	gfn_t first = ALIGN_DOWN(gfn, KVM_PAGES_PER_HPAGE(level));
 	bool done = true;
 	u64 spte;
 
@@ -448,8 +449,7 @@ static bool collect_entry(struct collect *c, u64 *sptep, gfn_t gfn, bool *writab
 	if (!is_shadow_present_pte(spte))
 		*writable = false;
 	else if (is_last_spte(spte, level))
-		*writable = collect_huge(c, sptep, spte, level,
-				     ALIGN_DOWN(gfn, KVM_PAGES_PER_HPAGE(level)));
+		*writable = collect_huge(c, sptep, spte, level, first);
 	else if (level == PG_LEVEL_2M)
 		*writable = collect_table(c, sptep, spte, gfn);
 	else

@@ -86,7 +86,7 @@ static inline u64 tdp_mmu_spte_to_split(struct kvm *kvm, struct kvm_mmu_page *sp
  * the next collect.
  */
 static inline void kvm_mark_relog(struct kvm *kvm,
-				 const struct kvm_memory_slot *slot, gfn_t gfn)
+				  const struct kvm_memory_slot *slot, gfn_t gfn)
 {
 	if (kvm_dirty_bits_enabled(kvm))
 		__kvm_mark_relog(slot, gfn);
@@ -145,7 +145,8 @@ static inline bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 }
 
 static inline void kvm_mark_relog(struct kvm *kvm,
-				 const struct kvm_memory_slot *slot, gfn_t gfn) {}
+				  const struct kvm_memory_slot *slot, gfn_t gfn) {}
+
 static inline int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
 						  const struct kvm_memory_slot *old,
 						  struct kvm_memory_slot *new)
@@ -154,11 +155,13 @@ static inline int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
 }
 
 static inline void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot) {}
+
 static inline gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start,
 					       gfn_t end)
 {
 	return end;
 }
+
 static inline void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 						   struct kvm_memory_slot *slot) {}
 
