@@ -27,7 +27,7 @@ line_options() {
     local object
     ! is_stock "$1" || return 0
     for object in ../../../virt/kvm/dirty_tracking dirty_tracking \
-        mmu/{dirty_bits,eager_split,mmu,tdp_mmu,write_protect}; do
+        mmu/{dirty_bits,eager_split,mmu,slot_range,tdp_mmu,write_fault,write_protect}; do
         printf '%s\n' "CFLAGS_$object.o=-g1"
     done
 }

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from test_scripts import OBEY_MODES, ROOT, Sandbox, git, hook, one_sentence
+from test_scripts import OBEY_MODES, ROOT, Sandbox, exported, git, hook
+from test_scripts import one_sentence
 from test_scripts import patches_make_the_assembled_tree
 from test_scripts import write_series as write_qemu_series
 
@@ -290,7 +291,7 @@ class TestExport:
             "export-series", "linux", str(out), FDT_LINUX_SERIES=series
         )
         assert done.returncode == 0, done.stderr
-        patches = sorted(out.iterdir())
+        patches = exported(out)
         assert [path.name for path in patches] == [
             "0001-KVM-x86-Add-fast-dirty-tracking-s-own-files.patch",
             "0002-KVM-Replace-a-line.patch",
@@ -298,7 +299,10 @@ class TestExport:
         assert "KVM_DIRTY_REPLACES" not in patches[1].read_text()
         repository = patches_make_the_assembled_tree(box, patches)
         message = git(box, "log", "-1", "--format=%B", cwd=repository)
-        assert message.strip() == "KVM: Replace a line\n\nFor the test."
+        assert message.strip() == (
+            "KVM: Replace a line\n\nFor the test.\n\n"
+            "Signed-off-by: Test <test@localhost>"
+        )
 
     def test_source_that_is_none(self, box: LinuxBox, series: Path) -> None:
         out = box.top / "out"

@@ -113,8 +113,12 @@ def hook(
     )
 
 
+COVER = "Subject: A cover\n\nWhat it is for.\n"
+COVER_NAME = "0000-cover-letter.patch"
+
+
 def write_series(directory: Path, **patches: str) -> Path:
-    """A quilt series of the named patches."""
+    """A quilt series of the named patches, with a cover."""
     directory.mkdir(exist_ok=True)
     for old in directory.iterdir():
         old.unlink()
@@ -124,6 +128,7 @@ def write_series(directory: Path, **patches: str) -> Path:
     (directory / "series").write_text(
         "# ours\n" + "".join(f"{n}\n" for n in names)
     )
+    (directory / "cover").write_text(COVER)
     return directory
 
 
@@ -474,6 +479,13 @@ def copies_of_stock(box: Sandbox) -> tuple[Path, Path]:
     return repository, package
 
 
+def exported(out: Path) -> list[Path]:
+    """The patches, without the cover letter that is there."""
+    cover, *patches = sorted(out.iterdir())
+    assert cover.name == COVER_NAME
+    return patches
+
+
 def patches_make_the_assembled_tree(
     box: Sandbox, patches: Sequence[Path]
 ) -> Path:
@@ -527,14 +539,50 @@ class TestExport:
         box.assemble(series)
         done, out = self.export(box, series)
         assert done.returncode == 0, done.stderr
-        patches = sorted(out.iterdir())
+        patches = exported(out)
         assert [path.name for path in patches] == [
             "0001-accel-kvm-Add-fast-dirty-tracking-s-own-files.patch",
             "0002-softmmu-Add-a-line.patch",
         ]
         repository = patches_make_the_assembled_tree(box, patches)
         message = git(box, "log", "-1", "--format=%an%n%B", cwd=repository)
-        assert message.strip() == "Test\nsoftmmu: Add a line\n\nFor the test."
+        assert message.strip() == (
+            "Test\nsoftmmu: Add a line\n\nFor the test.\n\n"
+            "Signed-off-by: Test <test@localhost>"
+        )
+
+    def test_cover_letter(self, box: Sandbox, series: Path) -> None:
+        done, out = self.export(box, series)
+        assert done.returncode == 0, done.stderr
+        head, _, text = (out / COVER_NAME).read_text().partition("\n\n")
+        assert "From: Test <test@localhost>" in head
+        assert head.endswith("Subject: [PATCH 0/2] A cover")
+        assert text.startswith("What it is for.\n")
+        assert "\n  softmmu: Add a line\n" in text
+        assert re.search(r"^ softmmu/fake.c +\| +1\b", text, re.M)
+        assert re.search(r"^ accel/kvm/dirty/", text, re.M)
+
+    def test_git_am_drops_the_cover_letter(
+        self, box: Sandbox, series: Path
+    ) -> None:
+        done, out = self.export(box, series)
+        assert done.returncode == 0, done.stderr
+        repository, _ = copies_of_stock(box)
+        patches = sorted(out.iterdir())
+        git(box, "am", "-q", "--empty=drop", *patches, cwd=repository)
+        subjects = git(box, "log", "--format=%s", cwd=repository)
+        assert subjects.splitlines() == [
+            "softmmu: Add a line",
+            "accel/kvm: Add fast dirty tracking's own files",
+            "stock",
+        ]
+
+    def test_series_without_a_cover(self, box: Sandbox, series: Path) -> None:
+        (series / "cover").unlink()
+        done, out = self.export(box, series)
+        assert "cover is missing" in one_sentence(done, "export-series")
+        assert not out.exists()
+        assert box.leftovers() == []
 
     def test_paths_have_one_level_more(
         self, box: Sandbox, series: Path
@@ -544,7 +592,7 @@ class TestExport:
         heads = re.compile(
             r"(diff --git a/(\S+) b/\2|--- a/\S+|\+\+\+ b/\S+|--- /dev/null)"
         )
-        for patch in out.iterdir():
+        for patch in exported(out):
             for line in patch.read_text().splitlines():
                 if line.startswith(("diff --git ", "--- ", "+++ ")):
                     assert heads.fullmatch(line), line
@@ -555,7 +603,7 @@ class TestExport:
         shutil.rmtree(box.stock)
         done, out = self.export(box, series)
         assert done.returncode == 0, done.stderr
-        assert len(list(out.iterdir())) == 2
+        assert len(exported(out)) == 2
 
     def test_source_that_is_none(self, box: Sandbox, series: Path) -> None:
         box.env["QEMU_SRC"] = str(series)

@@ -4,6 +4,10 @@
  * Dirty bits: leaves that stay writable, and a collect that takes what the CPUs
  * have noted in them.
  *
+ * The words are shorter than those of host-kernel/arch/x86/kvm/mmu: to open an
+ * entry is to make it writable, to close it is to wrprot it; "opened" is an
+ * active region, "again" a mark for relog, and to note is to mark.
+ *
  * The root table R has the entry r, which points to the table P, whose entry p
  * points to the table C of leaves, one of which is x.  r and p have W; x is
  * writable whenever it is present, and has a dirty bit, d.  P and C have a

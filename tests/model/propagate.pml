@@ -4,6 +4,8 @@
  * Hierarchical write-protect (I4, I5, I6, and the order of the bits that say
  * which entries may be writable).
  *
+ * To open an entry is to make it writable, to close it is to wrprot it.
+ *
  * Three levels: the root table R has the entry r, which points to the table T,
  * whose entry p points to the table C of leaf entries, one of which is x.
  * Each entry has W; each table has a spinlock, and a bitmap of the entries

@@ -20,24 +20,11 @@ static unsigned long summary_bits(const struct kvm_memory_slot *slot)
 	return DIV_ROUND_UP(slot->npages, KVM_DIRTY_SUMMARY_PAGES);
 }
 
-/* Wherever the slot is, or is moved to: its ends may lie inside of regions. */
-static unsigned long opened_bits(const struct kvm_memory_slot *slot)
-{
-	return slot->npages / KVM_DIRTY_REGION_PAGES + 2;
-}
-
 /* The bitmap's life */
-
-/* There may be dirty bits of before anywhere. */
-static void open_all(const struct kvm_memory_slot *slot)
-{
-	if (slot->shared_bitmap && slot->shared_bitmap->opened)
-		bitmap_fill(slot->shared_bitmap->opened, opened_bits(slot));
-}
 
 int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot)
 {
-	size_t bytes = kvm_dirty_bitmap_bytes(slot), more = 0;
+	size_t bytes = kvm_dirty_bitmap_bytes(slot);
 	struct kvm_dirty_bitmap *bitmap;
 	void *memory;
 
@@ -50,11 +37,8 @@ int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot)
 	bitmap->summary_size =
 		PAGE_ALIGN(BITS_TO_LONGS(summary_bits(slot)) * sizeof(long));
 
-	if (kvm->dirty_tracking.dirty_bits)
-		more = bytes + BITS_TO_LONGS(opened_bits(slot)) * sizeof(long);
-
-	memory = __vmalloc(bitmap->bitmap_size + bitmap->summary_size + bytes +
-			   more, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	memory = __vmalloc(bitmap->bitmap_size + bitmap->summary_size + bytes,
+			   GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!memory) {
 		kfree(bitmap);
 		return -ENOMEM;
@@ -63,25 +47,12 @@ int kvm_dirty_bitmap_alloc(struct kvm *kvm, struct kvm_memory_slot *slot)
 	bitmap->bitmap = memory;
 	bitmap->summary = memory + bitmap->bitmap_size;
 	bitmap->second = memory + bitmap->bitmap_size + bitmap->summary_size;
-	if (more) {
-		bitmap->again = (void *)bitmap->second + bytes;
-		bitmap->opened = (void *)bitmap->again + bytes;
-	}
 	if (kvm_dirty_log_manual_protect_and_init_set(kvm))
 		bitmap_set(bitmap->summary, 0, summary_bits(slot));
 
 	slot->shared_bitmap = bitmap;
 	slot->dirty_bitmap = bitmap->bitmap;
-	open_all(slot);
 	return 0;
-}
-
-void kvm_dirty_bitmap_keep(struct kvm_memory_slot *new,
-			   const struct kvm_memory_slot *old)
-{
-	new->dirty_bitmap = old->dirty_bitmap;
-	new->shared_bitmap = old->shared_bitmap;
-	open_all(new);
 }
 
 void kvm_dirty_bitmap_log(struct kvm_dirty_bitmap *bitmap, unsigned long word,
@@ -89,21 +60,6 @@ void kvm_dirty_bitmap_log(struct kvm_dirty_bitmap *bitmap, unsigned long word,
 {
 	atomic_long_or(bits, (atomic_long_t *)&bitmap->bitmap[word]);
 	kvm_dirty_bitmap_summarize(bitmap, word * BITS_PER_LONG);
-}
-
-/* There will be no collect that does. */
-static void log_again(struct kvm_dirty_bitmap *bitmap)
-{
-	unsigned long word, bits;
-
-	if (!bitmap->again)
-		return;
-
-	for (word = 0; &bitmap->again[word] < bitmap->opened; word++) {
-		bits = xchg(&bitmap->again[word], 0);
-		if (bits)
-			kvm_dirty_bitmap_log(bitmap, word, bits);
-	}
 }
 
 static void bitmap_release(struct kref *ref)
@@ -120,10 +76,11 @@ static void bitmap_put(struct kvm_dirty_bitmap *bitmap)
 	kref_put(&bitmap->ref, bitmap_release);
 }
 
-void kvm_dirty_bitmap_drop(struct kvm_dirty_bitmap *bitmap)
+void kvm_dirty_bitmap_drop(struct kvm_memory_slot *slot)
 {
-	log_again(bitmap);
-	bitmap_put(bitmap);
+	kvm_arch_dirty_bitmap_drop(slot);
+	bitmap_put(slot->shared_bitmap);
+	slot->shared_bitmap = NULL;
 }
 
 /* The file */
@@ -176,7 +133,7 @@ static const struct file_operations bitmap_fops = {
 	.llseek = noop_llseek,
 };
 
-/* The slot that an ioctl names, under slots_lock. */
+/* Finds the slot that an ioctl names.  Under slots_lock. */
 static int find_slot(struct kvm *kvm, u32 number, struct kvm_memory_slot **slot)
 {
 	int as_id = number >> 16, id = (u16)number;
@@ -188,7 +145,7 @@ static int find_slot(struct kvm *kvm, u32 number, struct kvm_memory_slot **slot)
 	return *slot ? 0 : -ENOENT;
 }
 
-/* On success @bitmap has a reference that is the caller's. */
+/* On success, *@bitmap has one reference more, which is the caller's. */
 static int find_bitmap(struct kvm *kvm, u32 number,
 		       struct kvm_dirty_bitmap **bitmap)
 {
@@ -240,7 +197,7 @@ static int get_bitmap_fd(struct kvm *kvm, struct kvm_dirty_bitmap_fd __user *arg
 		goto put;
 	}
 
-	/* The reference goes to the file. */
+	/* The file takes over the reference. */
 	file = anon_inode_getfile("kvm-dirty-bitmap", &bitmap_fops, bitmap,
 				  O_RDWR);
 	if (IS_ERR(file)) {
@@ -346,7 +303,7 @@ int kvm_dirty_tracking_enable_cap(struct kvm *kvm,
 	if (cap->flags || cap->args[0])
 		return -EINVAL;
 
-	/* Takes locks that slots_lock must not be held for. */
+	/* Not under slots_lock: it takes locks that come before it. */
 	if (what == &kvm->dirty_tracking.bitmap_fd)
 		static_branch_enable(&kvm_dirty_bitmap_used);
 

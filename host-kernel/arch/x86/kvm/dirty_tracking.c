@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The capabilities and ioctls of fast dirty tracking that are x86's own. */
+/* x86's own capabilities and ioctls of fast dirty tracking. */
 
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
@@ -32,32 +32,40 @@ static bool takes_no_arguments(const struct kvm_enable_cap *cap)
 }
 
 /*
- * Sets @what, which is fixed from the first vCPU on, if the VM @may have it.
- * Without @what it only says whether it would.
+ * Calls @set under kvm->lock and slots_lock, unless the VM has had a vCPU or
+ * has a slot that is logged.  Returns what @set does, or -EBUSY.
  */
-static int set_early(struct kvm *kvm, bool *what,
-		     bool (*may)(struct kvm *kvm))
+static int set_early(struct kvm *kvm, int (*set)(struct kvm *kvm))
 {
-	int r = 0;
+	int r;
 
 	mutex_lock(&kvm->lock);
 	mutex_lock(&kvm->slots_lock);
 	if (kvm->created_vcpus || has_logged_slot(kvm))
 		r = -EBUSY;
-	else if (may && !may(kvm))
-		r = -EINVAL;
-	else if (what)
-		*what = true;
+	else
+		r = set(kvm);
 	mutex_unlock(&kvm->slots_lock);
 	mutex_unlock(&kvm->lock);
 	return r;
 }
 
+static int set_nothing(struct kvm *kvm)
+{
+	return 0;
+}
+
+static int set_write_protect(struct kvm *kvm)
+{
+	kvm->arch.dirty_tracking.write_protect = true;
+	return 0;
+}
+
 /*
- * Tables must have been watched from the first on, hence no vCPU yet.  Logging
- * by the CPU (PML) stays off for such a VM: it would not see what is written
- * through entries that are writable and already dirty.  A slot that is logged
- * may have turned it on.
+ * There must be no vCPU yet, because writable SPTEs are marked from the first
+ * table on.  Such a VM does not use logging by the CPU (PML), which does not
+ * log writes through SPTEs that are writable and already dirty.  There must be
+ * no logged slot either, as it may have turned PML on.
  */
 static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
@@ -66,14 +74,17 @@ static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *ca
 	if (!IS_ENABLED(CONFIG_X86_64) || !takes_no_arguments(cap))
 		return -EINVAL;
 
-	/* The key is on for good: not for a VM that is refused. */
-	r = set_early(kvm, NULL, NULL);
+	/*
+	 * The key stays on for good, so a VM that is refused must not turn it
+	 * on.
+	 */
+	r = set_early(kvm, set_nothing);
 	if (r)
 		return r;
 
-	/* Takes locks that kvm->lock must not be held for. */
+	/* Not under kvm->lock: it takes locks that come before it. */
 	static_branch_enable(&kvm_write_protect_used);
-	return set_early(kvm, &kvm->arch.dirty_tracking.write_protect, NULL);
+	return set_early(kvm, set_write_protect);
 }
 
 static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
@@ -90,23 +101,27 @@ static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	return 0;
 }
 
-static bool may_have_dirty_bits(struct kvm *kvm)
+static int set_dirty_bits(struct kvm *kvm)
 {
-	return kvm_write_protect_enabled(kvm) &&
-	       kvm->dirty_tracking.bitmap_fd && !kvm->dirty_ring_size;
+	if (!kvm_write_protect_enabled(kvm) ||
+	    !kvm->dirty_tracking.bitmap_fd || kvm->dirty_ring_size)
+		return -EINVAL;
+
+	kvm->dirty_tracking.needs_bitmap = true;
+	kvm->arch.dirty_tracking.dirty_bits = true;
+	return 0;
 }
 
-/* Slots that are logged already have nothing to note in what was opened. */
+/* A slot that is logged already would have no bitmap of active regions. */
 static int enable_dirty_bits(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
 	if (!takes_no_arguments(cap) || !kvm_mmu_has_dirty_bits(kvm))
 		return -EINVAL;
 
-	return set_early(kvm, &kvm->dirty_tracking.dirty_bits,
-			 may_have_dirty_bits);
+	return set_early(kvm, set_dirty_bits);
 }
 
-/* Who fetches without write-protecting needs a way to do that. */
+/* Userspace that fetches without write-protecting must be able to re-arm. */
 static int enable_fetch(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
 	if (!kvm_write_protect_enabled(kvm))
@@ -164,6 +179,11 @@ int kvm_arch_dirty_tracking_enable_cap(struct kvm *kvm,
 	}
 }
 
+void kvm_arch_dirty_bitmap_drop(struct kvm_memory_slot *slot)
+{
+	kvm_mmu_drop_slot_dirty_bits(slot);
+}
+
 static bool is_page_range(u64 gpa, u64 size)
 {
 	return PAGE_ALIGNED(gpa | size) && size && gpa + size > gpa;
@@ -176,7 +196,7 @@ static long write_protect_all(struct kvm *kvm)
 	if (!kvm_write_protect_enabled(kvm))
 		return -ENXIO;
 
-	/* A collect takes it that what is closed has been flushed. */
+	/* A collect relies on a TLB flush of each SPTE that is wrprot. */
 	if (collects)
 		mutex_lock(&kvm->slots_lock);
 	kvm_mmu_write_protect_all(kvm);
@@ -186,7 +206,7 @@ static long write_protect_all(struct kvm *kvm)
 	return 0;
 }
 
-/* What KVM_WRITE_PROTECT_RANGE and those like it take, and give back. */
+/* The argument of KVM_WRITE_PROTECT_RANGE and of the ioctls like it. */
 struct tracked_range {
 	__u64 gpa;
 	__u64 size;
@@ -198,8 +218,9 @@ static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_collect_dirty_bi
 static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_split_huge_pages));
 
 /*
- * Has @fn go through the range, under slots_lock.  It returns where it stopped,
- * and userspace is told what is left.  Returns whether something is, or -errno.
+ * Calls @fn for the range that userspace gives, under slots_lock.  @fn returns
+ * where it stopped, and userspace gets the rest of the range back.  Returns 1
+ * if there is a rest, 0 if not, or -errno.
  */
 static long go_through(struct kvm *kvm, void __user *argp,
 		       gfn_t (*fn)(struct kvm *kvm, gfn_t start, gfn_t end))

@@ -24,7 +24,7 @@ TRACE_EVENT(kvm_dirty_bitmap_fd,
 	TP_printk("slot 0x%x, %llu bytes", __entry->slot, __entry->size)
 );
 
-/* The log was fetched without write-protecting; so many words had bits set. */
+/* The log was fetched without write-protecting; @words words had bits set. */
 TRACE_EVENT(kvm_fetch_dirty_log,
 	TP_PROTO(u16 as_id, short id, unsigned long words),
 	TP_ARGS(as_id, id, words),

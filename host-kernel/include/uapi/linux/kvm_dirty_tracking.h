@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * Fast dirty tracking for KVM: capabilities, ioctls and layouts that are not
- * upstream's.  Their numbers are far above those upstream hands out.
- * Documentation/virt/kvm/api.rst describes each of them.
+ * Fast dirty tracking for KVM: capabilities, ioctls and structures that
+ * upstream does not have.  Their numbers are far above those that upstream
+ * assigns.  Documentation/virt/kvm/api.rst describes each of them.
  */
 #ifndef _UAPI_LINUX_KVM_DIRTY_TRACKING_H
 #define _UAPI_LINUX_KVM_DIRTY_TRACKING_H
@@ -11,8 +11,9 @@
 
 /*
  * Capabilities of a VM, all off until KVM_ENABLE_CAP turns them on.
- * KVM_CHECK_EXTENSION gives 1 where the host has one, and for
- * KVM_CAP_WRITE_PROTECT_ALL_MEM also KVM_WRITE_PROTECT_DISABLES_CPU_LOG.
+ * KVM_CHECK_EXTENSION returns 1 for each that the host has.  To that it adds
+ * KVM_WRITE_PROTECT_DISABLES_CPU_LOG for KVM_CAP_WRITE_PROTECT_ALL_MEM, if that
+ * is so.
  */
 #define KVM_CAP_WRITE_PROTECT_ALL_MEM		0x46440001
 #define KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT	0x46440002
@@ -21,16 +22,16 @@
 #define KVM_CAP_DIRTY_BITS			0x46440005
 
 /*
- * The host's CPUs log by themselves which pages a guest writes (PML), and KVM
- * does not use that log for a VM that has the capability enabled: such a guest
- * pays a fault for each page that it writes.
+ * The host's CPUs log by themselves which pages a guest writes (PML).  KVM does
+ * not use that log for a VM that enables KVM_CAP_WRITE_PROTECT_ALL_MEM, so the
+ * guest takes a fault for each page that it writes.
  */
 #define KVM_WRITE_PROTECT_DISABLES_CPU_LOG	(1U << 1)
 
 /*
- * KVM_ENABLE_CAP(KVM_CAP_EAGER_PAGE_SPLIT): args[0] is one of these, args[1]
- * the most that one ioctl may split, in bytes: 0 (no limit) or a multiple of
- * 2 MiB.
+ * KVM_ENABLE_CAP(KVM_CAP_EAGER_PAGE_SPLIT): args[0] is one of these; args[1] is
+ * the most that one ioctl may split, in bytes, either 0 (no limit) or a
+ * multiple of 2 MiB.
  */
 #define KVM_EAGER_PAGE_SPLIT_DEFAULT	0	/* as kvm.eager_page_split says */
 #define KVM_EAGER_PAGE_SPLIT_ON		1
@@ -42,13 +43,15 @@
  */
 #define KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT	(1U << 0)
 
-/* Write-protect all guest memory; on return no vCPU can write unlogged. */
+/*
+ * Write-protect all guest memory; on return no vCPU can write without logging.
+ */
 #define KVM_WRITE_PROTECT_ALL_MEM	_IO(KVMIO, 0xf0)
 
 /*
- * The same for [gpa, gpa + size), widened to whole 2 MiB.  gpa and size are then
- * what is left: nothing, unless a signal was pending (EINTR).  The same call
- * again goes on.
+ * The same for [gpa, gpa + size), widened to whole 2 MiB.  gpa and size return
+ * the rest of the range, which is empty unless a signal was pending (EINTR);
+ * the same call continues there.
  */
 struct kvm_write_protect_range {
 	__u64 gpa;		/* in and out */
@@ -60,12 +63,13 @@ struct kvm_write_protect_range {
 	_IOWR(KVMIO, 0xf1, struct kvm_write_protect_range)
 
 /*
- * Returns a file descriptor; mmap() of it gives the dirty bitmap of the slot
- * itself.  Bit n of the bitmap is page n of the slot.  Bit n of the summary
- * covers the KVM_DIRTY_SUMMARY_PAGES pages from page n * that on: KVM sets it
- * after the bit in the bitmap, so that who clears it before looking at the
- * bitmap misses nothing.  Both are little-endian arrays of 64-bit words; sizes
- * are whole pages, offsets those to give to mmap().
+ * Returns a file descriptor whose mmap() maps the dirty bitmap of the slot
+ * itself.  Bit n of the bitmap stands for page n of the slot.  Bit n of the
+ * summary stands for KVM_DIRTY_SUMMARY_PAGES pages, from page n *
+ * KVM_DIRTY_SUMMARY_PAGES on.  KVM sets it after the bit in the bitmap, so
+ * userspace must clear it before it reads the bitmap.  Both are little-endian
+ * arrays of 64-bit words.  Sizes are whole pages, and offsets are those to pass
+ * to mmap().
  */
 #define KVM_DIRTY_SUMMARY_PAGES	512
 
@@ -83,8 +87,8 @@ struct kvm_dirty_bitmap_fd {
 
 /*
  * Split the huge pages in [gpa, gpa + size) down to 4 KiB.  Stops after the
- * chunk size or when a signal is pending; gpa and size are then what is left,
- * and size is 0 when nothing is.
+ * chunk size or when a signal is pending; gpa and size return the rest of the
+ * range, and size is 0 if there is none.
  */
 struct kvm_split_huge_pages {
 	__u64 gpa;		/* in and out */
@@ -96,9 +100,9 @@ struct kvm_split_huge_pages {
 	_IOWR(KVMIO, 0xf3, struct kvm_split_huge_pages)
 
 /*
- * Collect what the CPUs' dirty bits say of [gpa, gpa + size), widened to whole
- * 2 MiB, into the dirty bitmaps of the slots there that are logged.  Whoever
- * harvests does so after it, and needs no re-arm.  A signal stops it as it does
+ * Move the CPUs' dirty bits of [gpa, gpa + size), widened to whole 2 MiB, to
+ * the dirty bitmaps of the slots there that are logged.  Userspace harvests the
+ * bitmaps afterwards, and need not re-arm.  A signal stops it as it does
  * KVM_WRITE_PROTECT_RANGE.
  */
 struct kvm_collect_dirty_bits {

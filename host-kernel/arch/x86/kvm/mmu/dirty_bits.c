@@ -1,36 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * KVM_COLLECT_DIRTY_BITS.
+ * KVM_COLLECT_DIRTY_BITS.  Terms, besides those of write_protect.c:
  *
- * Each slot that is logged has a bit per 2 MiB in "opened".  What holds at every
- * moment but inside of a collect:
+ *  - To collect a region, 2 MiB of guest memory, is to move the dirty bits of
+ *    its leaves to the dirty bitmap of the slot.
+ *  - A region of a slot is active if it is marked in active_regions: the next
+ *    collect has to look at it.
+ *  - A page is marked for relog if it was logged, but may still be written
+ *    without a trace until TLBs are flushed.  The next collect logs it again.
  *
- *  (1) A table of leaves that may have a dirty bit which was not collected has
- *      its bit in opened set, or the entry that points to it is closed, and TLBs
- *      flushed, since its dirty bits were cleared.
- *  (2) The bit is set under the lock under which the entry becomes writable.  A
- *      collect takes the bit away first, and then looks at the entry under both
- *      locks that this can be.  So it sees an open entry, or the bit is set
- *      after.
+ * What holds at every moment except inside of a collect:
  *
- * Only a collect takes bits away, and it keeps those of what it found open, even
- * if it closes it: until it flushes TLBs the CPU may set dirty bits through what
- * was open.  Whatever closes entries does so under slots_lock, TLB flush
- * included, or, before it opens what is above them, under the lock of their
- * table, TLB flush included; and a collect flushes at once when it closes what it
- * will look at again.  So an entry that a collect finds closed has been flushed.
+ *  (1) A region is active unless it cannot have a dirty bit that was not
+ *      collected: the SPTE that points to its table of leaves is wrprot, TLBs
+ *      were flushed after that, and a collect has cleared the dirty bits since.
+ *  (2) A region is marked under the lock under which the SPTE that points to
+ *      its table becomes writable.  A collect first unmarks the region and then
+ *      reads that SPTE under both locks which this can be.  So either it finds
+ *      the SPTE writable, or the region is marked afterwards.
  *
- * Dirty bits are level-triggered: one that is set stays until it is collected,
- * or goes away with its SPTE.  Then the page is logged, and noted in "again": TLBs
- * are flushed later, if at all, so that it can be written after somebody has
- * taken it from the log.  The next collect logs it once more and flushes.
- * The same goes for pages of shadow page tables, which nobody's dirty bits are
- * looked at of: what became writable there is noted in "again", and a collect
- * closes all of it, after it has taken the notes.
+ * Only a collect unmarks regions.  If it finds the SPTE writable, it marks the
+ * region again, even if it wrprots the SPTE: until TLBs are flushed, the CPU
+ * may set dirty bits through the old SPTE.  Whatever else wrprots SPTEs flushes
+ * TLBs either with slots_lock held, or, if it is a fault that is about to make
+ * the SPTE above writable, with the wp_lock of their table held; and a collect
+ * flushes at once when it wrprots an SPTE that it will read again.  So an SPTE
+ * that a collect finds wrprot has been flushed.
+ *
+ * A dirty bit stays set until it is collected, or goes away with its SPTE.  In
+ * the latter case the page is logged, and marked for relog: TLBs are flushed
+ * later, if at all, so that the page may be written after userspace has
+ * harvested it.  The next collect logs it again, and flushes.
+ *
+ * Pages that shadow page tables map are tracked by write faults, not by dirty
+ * bits.  A page that becomes writable there is logged and marked for relog.  A
+ * collect takes these marks, and then wrprots all loaded shadow roots.
  */
 
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
+#include <linux/vmalloc.h>
 
 #include "mmu.h"
 #include "mmu_internal.h"
@@ -41,10 +50,9 @@
 #include "write_protect.h"
 #include "write_protect_trace.h"
 
-#define REGION_PAGES	KVM_DIRTY_REGION_PAGES
-static_assert(KVM_PAGES_PER_HPAGE(PG_LEVEL_2M) == REGION_PAGES);
+#define REGION_PAGES	KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)
 
-/* One slot's part of what is collected. */
+/* A collect, and the slot whose regions it is at. */
 struct collect {
 	struct kvm *kvm;
 	struct kvm_memory_slot *slot;
@@ -59,25 +67,73 @@ bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 					  kvm_tdp_mmu_is_on());
 }
 
+/* Two more than the slot fills: its ends may lie inside of regions. */
+static unsigned long active_region_bits(const struct kvm_memory_slot *slot)
+{
+	return slot->npages / REGION_PAGES + 2;
+}
+
+static int alloc_slot(struct kvm_memory_slot *slot)
+{
+	size_t relog = kvm_dirty_bitmap_bytes(slot);
+	size_t regions = BITS_TO_LONGS(active_region_bits(slot)) * sizeof(long);
+	void *memory;
+
+	memory = __vmalloc(relog + regions, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!memory)
+		return -ENOMEM;
+
+	slot->arch.dirty_bits.relog = memory;
+	slot->arch.dirty_bits.active_regions = memory + relog;
+	return 0;
+}
+
+int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
+				    const struct kvm_memory_slot *old,
+				    struct kvm_memory_slot *new)
+{
+	int r;
+
+	if (!kvm_dirty_bits_enabled(kvm))
+		return 0;
+
+	if (!kvm_slot_dirty_track_enabled(new)) {
+		memset(&new->arch.dirty_bits, 0, sizeof(new->arch.dirty_bits));
+		return 0;
+	}
+
+	if (old && old->shared_bitmap == new->shared_bitmap) {
+		new->arch.dirty_bits = old->arch.dirty_bits;
+	} else {
+		r = alloc_slot(new);
+		if (r)
+			return r;
+	}
+
+	/* Pages may have been written, and have dirty bits, before now. */
+	bitmap_fill(new->arch.dirty_bits.active_regions, active_region_bits(new));
+	return 0;
+}
+
 static unsigned long region_of(const struct kvm_memory_slot *slot, gfn_t gfn)
 {
 	return gfn / REGION_PAGES - slot->base_gfn / REGION_PAGES;
 }
 
-static void note_region(const struct kvm_memory_slot *slot, gfn_t gfn)
+static void mark_region_active(const struct kvm_memory_slot *slot, gfn_t gfn)
 {
 	unsigned long region = region_of(slot, gfn);
 
 	/*
-	 * What was noted of a page before the look at the bit; pairs with
-	 * test_and_clear_bit() in collect_region().
+	 * The caller's mark of a page must be visible before the region is
+	 * tested; pairs with test_and_clear_bit() in collect_region().
 	 */
 	smp_mb();
-	if (!test_bit(region, slot->shared_bitmap->opened))
-		set_bit(region, slot->shared_bitmap->opened);
+	if (!test_bit(region, slot->arch.dirty_bits.active_regions))
+		set_bit(region, slot->arch.dirty_bits.active_regions);
 }
 
-void __tdp_mmu_note_opened(struct kvm *kvm, struct kvm_mmu_page *table)
+void __tdp_mmu_mark_active(struct kvm *kvm, struct kvm_mmu_page *table)
 {
 	struct kvm_memslots *slots =
 		__kvm_memslots(kvm, kvm_mmu_page_as_id(table));
@@ -86,28 +142,54 @@ void __tdp_mmu_note_opened(struct kvm *kvm, struct kvm_mmu_page *table)
 	kvm_for_each_memslot_in_gfn_range(&iter, slots, table->gfn,
 					  table->gfn + REGION_PAGES)
 		if (kvm_slot_dirty_track_enabled(iter.slot))
-			note_region(iter.slot, max(table->gfn,
-						   iter.slot->base_gfn));
+			mark_region_active(iter.slot,
+					   max(table->gfn, iter.slot->base_gfn));
 }
 
-void __tdp_mmu_begin_link(struct kvm *kvm, struct kvm_mmu_page *table)
+void __tdp_mmu_lock_link(struct kvm *kvm, struct kvm_mmu_page *table)
 {
 	spin_lock(&sptep_to_sp(rcu_dereference(table->ptep))->wp_lock);
-	tdp_mmu_note_opened(kvm, table);
+	tdp_mmu_mark_active(kvm, table);
 }
 
-void __tdp_mmu_end_link(struct kvm_mmu_page *table)
+void __tdp_mmu_unlock_link(struct kvm_mmu_page *table)
 {
 	spin_unlock(&sptep_to_sp(rcu_dereference(table->ptep))->wp_lock);
 }
 
-void __kvm_log_again(const struct kvm_memory_slot *slot, gfn_t gfn)
+void __kvm_mark_relog(const struct kvm_memory_slot *slot, gfn_t gfn)
 {
-	set_bit(gfn - slot->base_gfn, slot->shared_bitmap->again);
-	note_region(slot, gfn);
+	set_bit(gfn - slot->base_gfn, slot->arch.dirty_bits.relog);
+	mark_region_active(slot, gfn);
 }
 
-/* What @slot has of @pages pages from @gfn on, from its start: [*first, *end). */
+/* No collect of this slot follows that would do it. */
+static void log_relog_pages(struct kvm_memory_slot *slot)
+{
+	unsigned long *relog = slot->arch.dirty_bits.relog;
+	unsigned long word, bits;
+
+	for (word = 0; word < BITS_TO_LONGS(slot->npages); word++) {
+		bits = xchg(&relog[word], 0);
+		if (bits)
+			kvm_dirty_bitmap_log(slot->shared_bitmap, word, bits);
+	}
+}
+
+void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot)
+{
+	if (!slot->arch.dirty_bits.relog)
+		return;
+
+	log_relog_pages(slot);
+	vfree(slot->arch.dirty_bits.relog);
+	memset(&slot->arch.dirty_bits, 0, sizeof(slot->arch.dirty_bits));
+}
+
+/*
+ * The part of the @pages pages from @gfn on that @slot has, as page numbers
+ * within the slot: [*first, *end).
+ */
 static void clip(const struct kvm_memory_slot *slot, gfn_t gfn, gfn_t pages,
 		 unsigned long *first, unsigned long *end)
 {
@@ -115,21 +197,22 @@ static void clip(const struct kvm_memory_slot *slot, gfn_t gfn, gfn_t pages,
 	*end = min(gfn + pages - slot->base_gfn, (gfn_t)slot->npages);
 }
 
-static void log_words_again(const struct kvm_memory_slot *slot,
-			    unsigned long word, unsigned long bits)
+static void mark_words_relog(const struct kvm_memory_slot *slot,
+			     unsigned long word, unsigned long bits)
 {
 	atomic_long_or(bits,
-		       (atomic_long_t *)&slot->shared_bitmap->again[word]);
-	note_region(slot, slot->base_gfn + word * BITS_PER_LONG + __ffs(bits));
-	note_region(slot, slot->base_gfn + word * BITS_PER_LONG + __fls(bits));
+		       (atomic_long_t *)&slot->arch.dirty_bits.relog[word]);
+	mark_region_active(slot, slot->base_gfn + word * BITS_PER_LONG + __ffs(bits));
+	mark_region_active(slot, slot->base_gfn + word * BITS_PER_LONG + __fls(bits));
 }
 
 /*
- * All pages that a huge SPTE maps.  It lies in one slot, as long as the slot is
- * as it was when it was mapped.  Returns how many.
+ * Logs all pages that a leaf SPTE maps, and marks them for relog if @relog.
+ * Returns how many there are.  A huge page lies in one slot, unless slots have
+ * changed since it was mapped.
  */
 static unsigned long log_huge(const struct kvm_memory_slot *slot, gfn_t gfn,
-			      int level, bool again)
+			      int level, bool relog)
 {
 	unsigned long first, page, end, next, bits;
 
@@ -139,8 +222,8 @@ static unsigned long log_huge(const struct kvm_memory_slot *slot, gfn_t gfn,
 		bits = GENMASK((next - 1) % BITS_PER_LONG, page % BITS_PER_LONG);
 		kvm_dirty_bitmap_log(slot->shared_bitmap, page / BITS_PER_LONG,
 				     bits);
-		if (again)
-			log_words_again(slot, page / BITS_PER_LONG, bits);
+		if (relog)
+			mark_words_relog(slot, page / BITS_PER_LONG, bits);
 	}
 	return end - first;
 }
@@ -151,7 +234,9 @@ static bool is_dirty_leaf(u64 spte, int level)
 	       is_dirty_spte(spte);
 }
 
-/* The leaves of a huge page that is split have its dirty bit. */
+/*
+ * Not if a huge page is split: the leaves of the new table have its dirty bit.
+ */
 static bool loses_dirty(u64 old_spte, u64 new_spte, int level)
 {
 	return is_dirty_leaf(old_spte, level) &&
@@ -175,7 +260,7 @@ void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 	log_huge(slot, gfn, level, true);
 }
 
-/* Returns whether it was set. */
+/* Returns whether the dirty bit was set. */
 static bool clear_dirty(u64 *sptep)
 {
 	u64 old = READ_ONCE(*sptep);
@@ -189,7 +274,7 @@ static bool clear_dirty(u64 *sptep)
 	return true;
 }
 
-/* Whether other slots can have a part of the region. */
+/* Whether other slots can have pages in the region. */
 static bool is_shared(const struct kvm_memory_slot *slot, gfn_t gfn)
 {
 	unsigned long first, end;
@@ -198,10 +283,10 @@ static bool is_shared(const struct kvm_memory_slot *slot, gfn_t gfn)
 	return end - first < REGION_PAGES;
 }
 
-/* Most of what a collect does. */
+/* A collect spends most of its time here. */
 static __always_inline u64 all_bits_of_8(const u64 *sptes)
 {
-	/* What is set meanwhile is for the next collect. */
+	/* A dirty bit that is set meanwhile is left to the next collect. */
 	return data_race(sptes[0] | sptes[1] | sptes[2] | sptes[3] |
 			 sptes[4] | sptes[5] | sptes[6] | sptes[7]);
 }
@@ -223,7 +308,10 @@ static unsigned long collect_8(u64 *sptes)
 	       collect_some(sptes, 8) : 0;
 }
 
-/* Which of up to BITS_PER_LONG leaves have been written; often, few have. */
+/*
+ * Collects up to BITS_PER_LONG leaves.  Returns a bit for each that was
+ * written, which often is few of them.
+ */
 static unsigned long collect_word(u64 *sptes, unsigned long count)
 {
 	unsigned long bits = 0, i;
@@ -260,8 +348,9 @@ static unsigned long collect_leaves(struct collect *c, u64 *sptes, gfn_t gfn)
 }
 
 /*
- * An entry was closed that is looked at again by this very collect, for another
- * slot or region, which takes it that what it finds closed has been flushed.
+ * For an SPTE that was wrprot and that this collect will read again, for
+ * another slot or region.  A collect relies on a flush of each SPTE that it
+ * finds wrprot.
  */
 static void flush_at_once(struct collect *c)
 {
@@ -269,39 +358,40 @@ static void flush_at_once(struct collect *c)
 }
 
 /*
- * An entry that points to a table of leaves, under the lock of the table that it
- * is in.  Returns whether it was open.  Where nobody wrote since the last time,
- * it is closed.
+ * Collects the table of leaves that @sptep points to, and wrprots @sptep if no
+ * leaf was written since the last collect.  Returns whether @sptep was
+ * writable.  Under the wp_lock of the table that @sptep is in.
  */
 static bool collect_table(struct collect *c, u64 *sptep, u64 spte, gfn_t gfn)
 {
 	struct kvm_mmu_page *child = spte_to_child_sp(spte);
 	unsigned long pages = 0;
-	bool open = false;
+	bool writable = false;
 
 	spin_lock_nested(&child->wp_lock, SINGLE_DEPTH_NESTING);
 	spte = READ_ONCE(*sptep);
-	/* Who zaps it logs what was written. */
+	/* If it was zapped meanwhile, that has logged the pages. */
 	if (tdp_mmu_points_to(spte, PG_LEVEL_2M, child)) {
-		open = is_writable_pte(spte);
+		writable = is_writable_pte(spte);
 		pages = collect_leaves(c, child->spt, gfn);
-		if (open && !pages) {
-			tdp_mmu_close_and_forget(sptep_to_sp(sptep),
-						 spte_index(sptep));
+		if (writable && !pages) {
+			tdp_mmu_wrprot_and_unmark(sptep_to_sp(sptep),
+						  spte_index(sptep));
 			if (is_shared(c->slot, gfn))
 				flush_at_once(c);
 		}
-		c->flush |= open || pages;
+		c->flush |= writable || pages;
 		c->pages += pages;
 		c->tables++;
 	}
 	spin_unlock(&child->wp_lock);
-	return open;
+	return writable;
 }
 
 /*
- * A huge page that was writable before its slot was logged.  It does not become
- * so again; and it is not split while the lock is held.
+ * Collects a huge page, which was writable before its slot was logged, and
+ * wrprots it: it does not become writable again.  Returns whether it was
+ * writable.  It cannot be split while the wp_lock of its table is held.
  */
 static bool collect_huge(struct collect *c, u64 *sptep, u64 spte, int level,
 			 gfn_t gfn)
@@ -324,10 +414,10 @@ static bool collect_huge(struct collect *c, u64 *sptep, u64 spte, int level,
 }
 
 /*
- * The entry that maps the region, of 2 MiB or more; NULL if there is none.  Of
- * one that can point to a table of leaves only its table's lock says whether it
- * is present: see (2).  What comes to be below an entry further up that is not
- * present is noted after this.
+ * The SPTE that maps the region, or points to its table of leaves; NULL if an
+ * SPTE above that is not present.  A region below such an SPTE is marked later,
+ * when its table is linked.  Whether the SPTE that is returned is present may
+ * only be decided under the wp_lock of its table: see (2).
  */
 static u64 *find_entry(struct kvm_mmu_page *sp, gfn_t gfn)
 {
@@ -345,72 +435,75 @@ static u64 *find_entry(struct kvm_mmu_page *sp, gfn_t gfn)
 	}
 }
 
-/* Returns false if what was huge has become a table to go through. */
-static bool collect_entry(struct collect *c, u64 *sptep, gfn_t gfn, bool *open)
+/* Returns false if the SPTE has come to point to a table above the leaves. */
+static bool collect_entry(struct collect *c, u64 *sptep, gfn_t gfn, bool *writable)
 {
 	struct kvm_mmu_page *sp = sptep_to_sp(sptep);
 	int level = sp->role.level;
+	gfn_t first = ALIGN_DOWN(gfn, KVM_PAGES_PER_HPAGE(level));
 	bool done = true;
 	u64 spte;
 
 	spin_lock(&sp->wp_lock);
 	spte = READ_ONCE(*sptep);
 	if (!is_shadow_present_pte(spte))
-		*open = false;
+		*writable = false;
 	else if (is_last_spte(spte, level))
-		*open = collect_huge(c, sptep, spte, level,
-				     ALIGN_DOWN(gfn, KVM_PAGES_PER_HPAGE(level)));
+		*writable = collect_huge(c, sptep, spte, level, first);
 	else if (level == PG_LEVEL_2M)
-		*open = collect_table(c, sptep, spte, gfn);
+		*writable = collect_table(c, sptep, spte, gfn);
 	else
 		done = false;
 	spin_unlock(&sp->wp_lock);
 	return done;
 }
 
-/* Returns whether the region was open. */
+/* Returns whether the SPTE that leads to the region's leaves was writable. */
 static bool collect_root(struct collect *c, struct kvm_mmu_page *root, gfn_t gfn)
 {
-	bool open;
+	bool writable;
 	u64 *sptep;
 
 	do {
 		sptep = find_entry(root, gfn);
 		if (!sptep)
 			return false;
-	} while (!collect_entry(c, sptep, gfn, &open));
+	} while (!collect_entry(c, sptep, gfn, &writable));
 
-	return open;
+	return writable;
 }
 
 static bool collect_roots(struct collect *c, gfn_t gfn)
 {
 	struct kvm *kvm = c->kvm;
 	struct kvm_mmu_page *root;
-	bool open = false;
+	bool writable = false;
 
 	read_lock(&kvm->mmu_lock);
 	rcu_read_lock();
 	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link)
 		if (kvm_mmu_page_as_id(root) == c->slot->as_id &&
 		    tdp_mmu_covers(root, gfn))
-			open |= collect_root(c, root, gfn);
+			writable |= collect_root(c, root, gfn);
 	rcu_read_unlock();
 	read_unlock(&kvm->mmu_lock);
-	return open;
+	return writable;
 }
 
-/* Words may reach into the regions beside: those pages are just earlier. */
-static void collect_again(struct collect *c, gfn_t gfn)
+/*
+ * Logs the pages of the region that are marked for relog.  A word of the bitmap
+ * may have pages of the regions beside it, which are logged early then.
+ */
+static void collect_relog(struct collect *c, gfn_t gfn)
 {
-	unsigned long *again = c->slot->shared_bitmap->again;
+	unsigned long *relog = c->slot->arch.dirty_bits.relog;
 	unsigned long page, end, word, bits;
 
 	clip(c->slot, gfn, REGION_PAGES, &page, &end);
 	for (word = page / BITS_PER_LONG; word * BITS_PER_LONG < end; word++) {
-		if (!READ_ONCE(again[word]))
+		if (!READ_ONCE(relog[word]))
 			continue;
-		bits = xchg(&again[word], 0);
+		bits = xchg(&relog[word], 0);
 		kvm_dirty_bitmap_log(c->slot->shared_bitmap, word, bits);
 		c->pages += hweight_long(bits);
 		c->flush = true;
@@ -421,15 +514,15 @@ static void collect_region(struct collect *c, unsigned long region)
 {
 	gfn_t gfn = ALIGN_DOWN(c->slot->base_gfn, REGION_PAGES) +
 		    region * REGION_PAGES;
-	unsigned long *opened = c->slot->shared_bitmap->opened;
+	unsigned long *active = c->slot->arch.dirty_bits.active_regions;
 
-	/* This bit first: see (2). */
-	if (!test_and_clear_bit(region, opened))
+	/* First unmark the region, then read the SPTE: see (2). */
+	if (!test_and_clear_bit(region, active))
 		return;
 
-	collect_again(c, gfn);
+	collect_relog(c, gfn);
 	if (collect_roots(c, gfn))
-		set_bit(region, opened);
+		set_bit(region, active);
 }
 
 static void collect_slot_range(struct collect *c, gfn_t start, gfn_t end)
@@ -437,22 +530,23 @@ static void collect_slot_range(struct collect *c, gfn_t start, gfn_t end)
 	unsigned long region = region_of(c->slot, start);
 	unsigned long last = region_of(c->slot, end - 1);
 
-	for_each_set_bit_from(region, c->slot->shared_bitmap->opened, last + 1) {
+	for_each_set_bit_from(region, c->slot->arch.dirty_bits.active_regions, last + 1) {
 		collect_region(c, region);
 		cond_resched();
 	}
 }
 
 /*
- * The notes of shadow pages have been taken: so what became writable before the
- * roots are closed is logged, and what does after is noted.
+ * All regions have been collected, with their marks for relog.  So a shadow
+ * page that became writable before the roots are wrprot has been logged, or is
+ * still marked, and one that becomes writable later is logged and marked then.
  */
 static void finish_collect(struct collect *c, gfn_t start, gfn_t end)
 {
 	struct kvm *kvm = c->kvm;
 
 	if (kvm_memslots_have_rmaps(kvm))
-		shadow_mmu_close_roots(kvm);
+		shadow_mmu_wrprot_roots(kvm);
 	else if (c->flush)
 		kvm_flush_remote_tlbs(kvm);
 
@@ -473,7 +567,7 @@ void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 	finish_collect(&c, slot->base_gfn, end);
 }
 
-/* How much is collected without a look for a signal: some 10 ms at the worst. */
+/* As much is collected between two checks for a signal: 10 ms at the worst. */
 #define COLLECT_STEP	(16 * KVM_PAGES_PER_HPAGE(PG_LEVEL_1G))
 
 static void collect_step(struct kvm *kvm, gfn_t start, gfn_t end, void *data)
@@ -503,8 +597,8 @@ gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
 
 	lockdep_assert_held(&kvm->slots_lock);
 
-	stop = call_on_slot_steps(kvm, aligned, ALIGN(end, REGION_PAGES),
-				  COLLECT_STEP, collect_step, &c);
+	stop = kvm_call_on_slot_steps(kvm, aligned, ALIGN(end, REGION_PAGES),
+				      COLLECT_STEP, collect_step, &c);
 	finish_collect(&c, aligned, stop);
 	return min(stop, end);
 }

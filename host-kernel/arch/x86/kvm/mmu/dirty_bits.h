@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * KVM_CAP_DIRTY_BITS: the leaves of the TDP MMU stay writable, and the CPU's
- * dirty bits in them tell which pages were written.  Only the entries that
- * point to tables of leaves are closed and opened, so that a table that nobody
- * writes to is not looked at.
- * Documentation/virt/kvm/x86/dirty-tracking.rst has the protocol and the
- * argument.
+ * KVM_CAP_DIRTY_BITS: the leaves of the TDP MMU stay writable, and the CPUs'
+ * dirty bits in them tell which pages were written.  Only the SPTEs that point
+ * to tables of leaves are wrprot and made writable, so that a collect need not
+ * look at tables below which nobody writes.  The terms are defined in
+ * write_protect.c and dirty_bits.c; the protocol, and why it loses no page, is
+ * in Documentation/virt/kvm/x86/dirty-tracking.rst.
  */
 #ifndef __KVM_X86_MMU_DIRTY_BITS_H
 #define __KVM_X86_MMU_DIRTY_BITS_H
 
 #include <linux/kvm_host.h>
 
+#include "dirty_tracking.h"
 #include "mmu.h"
 #include "mmu_internal.h"
 #include "spte.h"
@@ -21,46 +22,54 @@
 
 static inline bool kvm_dirty_bits_enabled(const struct kvm *kvm)
 {
-	return kvm_write_protect_enabled(kvm) && kvm->dirty_tracking.dirty_bits;
+	return kvm_write_protect_enabled(kvm) && kvm_uses_dirty_bits(kvm);
 }
 
-/* Whether a VM that is made now could enable it, or @kvm can. */
+/*
+ * Whether @kvm can enable KVM_CAP_DIRTY_BITS or, if it is NULL, a VM that is
+ * created now.
+ */
 bool kvm_mmu_has_dirty_bits(struct kvm *kvm);
 
-void __tdp_mmu_note_opened(struct kvm *kvm, struct kvm_mmu_page *table);
-void __tdp_mmu_begin_link(struct kvm *kvm, struct kvm_mmu_page *table);
-void __tdp_mmu_end_link(struct kvm_mmu_page *table);
-void __kvm_log_again(const struct kvm_memory_slot *slot, gfn_t gfn);
+void __tdp_mmu_mark_active(struct kvm *kvm, struct kvm_mmu_page *table);
+void __tdp_mmu_lock_link(struct kvm *kvm, struct kvm_mmu_page *table);
+void __tdp_mmu_unlock_link(struct kvm_mmu_page *table);
+void __kvm_mark_relog(const struct kvm_memory_slot *slot, gfn_t gfn);
 void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 			      u64 old_spte, u64 new_spte, int level);
 
 /*
- * The entry that points to @table is about to become writable, and does so
- * under the same lock: that of @table, or of the table that the entry is in.
+ * Marks the region that @table maps in all slots that have pages there: the
+ * SPTE that points to @table is about to become writable.  The caller holds the
+ * wp_lock of @table, or of the table that the SPTE is in, until it is.
  */
-static inline void tdp_mmu_note_opened(struct kvm *kvm,
+static inline void tdp_mmu_mark_active(struct kvm *kvm,
 				       struct kvm_mmu_page *table)
 {
 	if (kvm_dirty_bits_enabled(kvm) && table->role.level == PG_LEVEL_4K)
-		__tdp_mmu_note_opened(kvm, table);
-}
-
-/* Around putting a new table, which nobody knows yet, into its place. */
-static inline void tdp_mmu_begin_link(struct kvm *kvm, struct kvm_mmu_page *table)
-{
-	if (kvm_dirty_bits_enabled(kvm))
-		__tdp_mmu_begin_link(kvm, table);
-}
-
-static inline void tdp_mmu_end_link(struct kvm *kvm, struct kvm_mmu_page *table)
-{
-	if (kvm_dirty_bits_enabled(kvm))
-		__tdp_mmu_end_link(table);
+		__tdp_mmu_mark_active(kvm, table);
 }
 
 /*
- * What the SPTEs of the table @sp are made of when a huge one is split.  Leaves
- * are writable from the first on, even if the huge one was closed.
+ * Around linking a new table, which no other thread knows yet.  Takes, and
+ * releases, the wp_lock of the table that is going to point to @table.
+ */
+static inline void tdp_mmu_lock_link(struct kvm *kvm, struct kvm_mmu_page *table)
+{
+	if (kvm_dirty_bits_enabled(kvm))
+		__tdp_mmu_lock_link(kvm, table);
+}
+
+static inline void tdp_mmu_unlock_link(struct kvm *kvm, struct kvm_mmu_page *table)
+{
+	if (kvm_dirty_bits_enabled(kvm))
+		__tdp_mmu_unlock_link(table);
+}
+
+/*
+ * The huge SPTE from which the SPTEs of the new table @sp are derived when it
+ * is split.  Leaves are writable from the start, even if the huge SPTE was
+ * wrprot.
  */
 static inline u64 tdp_mmu_spte_to_split(struct kvm *kvm, struct kvm_mmu_page *sp,
 					u64 huge_spte)
@@ -72,20 +81,20 @@ static inline u64 tdp_mmu_spte_to_split(struct kvm *kvm, struct kvm_mmu_page *sp
 }
 
 /*
- * A page was logged when it became writable, or for a dirty bit that is no
- * more, and may be written, unseen, until the next collect: which logs it once
- * more.
+ * Marks a page for relog, after it was logged: it became writable in shadow
+ * page tables, or lost its dirty bit, and may be written without a trace until
+ * the next collect.
  */
-static inline void kvm_log_again(struct kvm *kvm,
-				 const struct kvm_memory_slot *slot, gfn_t gfn)
+static inline void kvm_mark_relog(struct kvm *kvm,
+				  const struct kvm_memory_slot *slot, gfn_t gfn)
 {
 	if (kvm_dirty_bits_enabled(kvm))
-		__kvm_log_again(slot, gfn);
+		__kvm_mark_relog(slot, gfn);
 }
 
 /*
- * An SPTE has changed: if a dirty bit went away with its leaf, nobody has
- * collected it.
+ * To be called when an SPTE has changed.  If a leaf went away with its dirty
+ * bit, its pages are logged, since no collect will find the bit.
  */
 static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 					  u64 old_spte, u64 new_spte, int level)
@@ -96,9 +105,27 @@ static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 }
 
 /*
- * Logs what the CPUs' dirty bits say of [start, end), widened to whole 2 MiB,
- * and clears them; TLBs are flushed on return.  A signal stops
- * collect_dirty_bits(), which returns the end of what was done, or @end.  May
+ * Prepares @new, which takes the place of @old (or of none, NULL): if it is
+ * logged by dirty bits, it gets the bitmaps for that, which are those of @old
+ * if it keeps the dirty bitmap of @old.  All its regions are marked.  Returns 0
+ * or -ENOMEM.  Under slots_lock.
+ */
+int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
+				    const struct kvm_memory_slot *old,
+				    struct kvm_memory_slot *new);
+
+/*
+ * The slot is about to lose its dirty bitmap.  Logs the pages that are marked
+ * for relog, for userspace that has the bitmap mapped, and frees the bitmaps
+ * that kvm_mmu_prepare_slot_dirty_bits() has allocated.  If the slot is
+ * deleted, TLBs have been flushed.
+ */
+void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot);
+
+/*
+ * Collect [start, end), widened to whole regions, or a whole slot.  TLBs have
+ * been flushed on return.  A signal stops kvm_mmu_collect_dirty_bits(), which
+ * returns the end of what it has collected, or @end.  Under slots_lock; may
  * sleep.
  */
 gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end);
@@ -117,13 +144,24 @@ static inline bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 	return false;
 }
 
-static inline void kvm_log_again(struct kvm *kvm,
-				 const struct kvm_memory_slot *slot, gfn_t gfn) {}
+static inline void kvm_mark_relog(struct kvm *kvm,
+				  const struct kvm_memory_slot *slot, gfn_t gfn) {}
+
+static inline int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
+						  const struct kvm_memory_slot *old,
+						  struct kvm_memory_slot *new)
+{
+	return 0;
+}
+
+static inline void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot) {}
+
 static inline gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start,
 					       gfn_t end)
 {
 	return end;
 }
+
 static inline void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 						   struct kvm_memory_slot *slot) {}
 

@@ -12,7 +12,7 @@
 #include "eager_split.h"
 #include "slot_range.h"
 
-/* How much is split between two looks for a signal. */
+/* As many pages are split between two checks for a signal. */
 #define SPLIT_STEP ((gfn_t)16 * KVM_PAGES_PER_HPAGE(PG_LEVEL_2M))
 
 bool kvm_splits_eagerly(struct kvm *kvm)
@@ -70,12 +70,12 @@ gfn_t kvm_split_range(struct kvm *kvm, gfn_t start, gfn_t end)
 	lockdep_assert_held(&kvm->slots_lock);
 
 	while (left) {
-		gfn = next_slot_page(kvm, gfn, end);
+		gfn = kvm_next_slot_page(kvm, gfn, end);
 		if (gfn == end)
 			break;
 
 		step = min3(left, end - gfn, SPLIT_STEP - gfn % SPLIT_STEP);
-		call_on_slot_ranges(kvm, gfn, gfn + step, split_slot_range);
+		kvm_call_on_slot_ranges(kvm, gfn, gfn + step, split_slot_range);
 		gfn += step;
 		left -= step;
 		if (signal_pending(current))

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Splitting huge pages before a vCPU has to: a choice of each VM, in pieces if
- * it says so, and for shadow pages as well as the TDP MMU.
+ * Splitting huge pages before a write fault does.  Each VM chooses whether KVM
+ * does it, and how many pages at a time; for shadow pages as well as the TDP
+ * MMU.
  */
 #ifndef __KVM_X86_MMU_EAGER_SPLIT_H
 #define __KVM_X86_MMU_EAGER_SPLIT_H
 
 #include <linux/kvm_host.h>
 
-/* Whether this VM splits ahead: what it chose, or kvm.eager_page_split. */
+/*
+ * Whether this VM splits ahead: as it has chosen, or by kvm.eager_page_split.
+ */
 bool kvm_splits_eagerly(struct kvm *kvm);
 
 /*
- * Split what logging the slot needs split, up to the VM's chunk size.  Under
- * slots_lock; the caller flushes TLBs.
+ * Splits the huge pages of a slot that is about to be logged, up to the VM's
+ * chunk size.  Under slots_lock; the caller flushes TLBs.
  */
 void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot);
 
-/* A split succeeded (0) or did not (-errno). */
+/* Counts a split that has succeeded (0) or failed (-errno). */
 void kvm_count_split(struct kvm *kvm, int r);
 
 /*
- * In shadow_slot_range.h: shadow pages; mmu_lock for write, which it may drop
- * meanwhile.
+ * In mmu.c: splits the huge shadow pages that map [start, end) of the slot.
+ * Under mmu_lock for write, which it may drop meanwhile.
  */
 void shadow_mmu_split_huge_pages(struct kvm *kvm,
 				 const struct kvm_memory_slot *slot,

@@ -2,42 +2,62 @@
 /*
  * KVM_WRITE_PROTECT_ALL_MEM and KVM_WRITE_PROTECT_RANGE.
  *
- * The TDP MMU.  Four things hold, at every moment:
+ * Terms, which the other files of dirty tracking use as well:
  *
- *  (1) An entry of a table that is writable has its bit in writable_bitmap set,
- *      or it is a leaf whose page has yet to be logged.  The bitmap may say too
- *      much, never too little.
- *  (2) All entries of a table are closed under its wp_lock, and so is the table
- *      opened.  So who opens a table has either closed all of its entries
- *      before a later write-protect closes it again, or starts after that.
- *  (3) Locks are taken from the top down, and no more than two at a time: that
- *      of the table whose entries are closed, and that of the table such an
- *      entry points to, whose opening it must not overtake.
- *  (4) A CPU goes by what each level of the tables was at any time since it last
- *      flushed, and not all by the same time.  So the entries of a table were
- *      flushed after they were closed, and before the entry that points to them
- *      is opened; but for leaves.
+ *  - A leaf SPTE maps a page.  A non-leaf SPTE points to a page table, its
+ *    child.
+ *  - To wrprot an SPTE is to clear its W bit, to make it writable is to set the
+ *    bit.  A non-leaf SPTE that is present and read-only is "wrprot": no page
+ *    below it can be written, whatever the SPTEs below it say.
+ *  - To zap an SPTE is to make it non-present, as elsewhere in KVM.
+ *  - To log a page is to set its bit in the dirty bitmap of its slot, or to
+ *    push it to a dirty ring.
+ *  - To mark an SPTE, a page or a region is to set its bit in a bitmap that
+ *    says where there may be work; to unmark it is to clear the bit.
+ *  - Userspace harvests when it takes pages from the log, and re-arms when it
+ *    has KVM write-protect them, so that later writes are logged again.
  *
- * (1) is why the bit of a leaf is set between making it writable and logging
- * the page: a write-protect that matters to this page follows a harvest of it,
- * and so finds the bit.  Entries that point to tables do not have such a log;
- * their bit comes first.  It is taken away only together with the W bit: one
- * that is found not writable may be about to become so.
+ * The TDP MMU.  Four things hold at every moment:
  *
- * All of it happens under mmu_lock for read, so that nobody who has it for
- * write finds entries closed behind its back, and under RCU, which keeps the
- * tables.  Entries change by compare-and-exchange.
+ *  (1) A writable SPTE is marked in the writable_bitmap of its table, unless it
+ *      is a leaf whose page has yet to be logged.  SPTEs that are marked need
+ *      not be writable.
+ *  (2) A fault wrprots all SPTEs of a table, and makes the SPTE that points to
+ *      the table writable, within one critical section of the table's wp_lock.
+ *      A wrprot of that SPTE takes the same lock.  So a fault that began
+ *      before a write-protect does not make the SPTE writable after it.
+ *  (3) Locks are taken from the top of the page tables down, and no more than
+ *      two at a time: that of the table whose SPTEs are wrprot, and that of the
+ *      table such an SPTE points to, so that a fault which is about to make
+ *      that SPTE writable is waited for.
+ *  (4) A CPU may use any state that an SPTE has had since the CPU last flushed
+ *      its TLB, and of each level the state of another moment.  So the SPTEs of
+ *      a table are flushed after they were wrprot and before the SPTE that
+ *      points to the table becomes writable, unless they are leaves.
  *
- * (4) does without a flush for leaves, since of these a CPU keeps nothing but
- * whole translations: with what all levels allowed when it made them.  Since the
- * table of leaves was closed, and TLBs flushed, none has been made that allows
- * writing.  Of an entry further up a CPU may keep the W bit, though it has read
- * the entry on the way to a read, with everything above closed.
+ * Because of (1), a leaf is marked between becoming writable and its page being
+ * logged: the next write-protect that matters to the page follows a harvest of
+ * it, and therefore finds the mark.  No log tells about a non-leaf SPTE, so it
+ * is marked before it becomes writable.  It is unmarked only together with
+ * clearing its W bit: one that is found read-only may be about to become
+ * writable.
+ *
+ * All of this happens under mmu_lock for read, so that SPTEs do not change
+ * while another thread holds the lock for write, and under RCU, which keeps the
+ * tables.  SPTEs change by compare-and-exchange.
+ *
+ * (4) needs no flush for leaves, because a CPU caches a leaf only as part of a
+ * whole translation, with the permissions that all levels had when it made the
+ * translation.  None that allows writing was made since the SPTE above was
+ * wrprot and TLBs were flushed.  A non-leaf SPTE may be cached by itself, with
+ * its W bit set, although the CPU read it for a read access below a wrprot
+ * SPTE.
  *
  * The shadow MMU changes its page tables under mmu_lock for write, and a table
- * may have many parents.  There, each table carries the generation of the last
- * write-protect-all that it has seen, and write-protect-all closes the loaded
- * roots only: it costs as many tables as there are roots loaded, and no walk.
+ * may have many parents.  There, each table has the generation of the last
+ * write-protect-all that was applied to it, and write-protect-all wrprots the
+ * SPTEs of the loaded roots only.  Its cost is that of as many tables as there
+ * are loaded roots; there is no walk.
  */
 
 #include <linux/kvm_host.h>
@@ -54,7 +74,7 @@
 
 DEFINE_STATIC_KEY_FALSE(kvm_write_protect_used);
 
-/* Returns whether the entry was writable. */
+/* Returns whether the SPTE was writable. */
 static bool clear_writable(u64 *sptep, int level)
 {
 	u64 old = READ_ONCE(*sptep), new;
@@ -65,7 +85,9 @@ static bool clear_writable(u64 *sptep, int level)
 		new = old & ~PT_WRITABLE_MASK;
 	} while (!try_cmpxchg64(sptep, &old, new));
 
-	/* Without A/D bits, being writable is what says that a page is dirty. */
+	/*
+	 * Without A/D bits, a writable SPTE is what says that a page is dirty.
+	 */
 	if (!spte_ad_enabled(old) && is_last_spte(old, level))
 		kvm_set_pfn_dirty(spte_to_pfn(old));
 
@@ -78,49 +100,49 @@ bool tdp_mmu_points_to(u64 spte, int level, struct kvm_mmu_page *child)
 	       spte_to_child_sp(spte) == child;
 }
 
-/* Takes the bit away together with the W bit, or not at all. */
-void tdp_mmu_close_and_forget(struct kvm_mmu_page *sp, int index)
+/* Unmarks the SPTE only if it clears the W bit: see the top of this file. */
+void tdp_mmu_wrprot_and_unmark(struct kvm_mmu_page *sp, int index)
 {
 	clear_bit(index, sp->writable_bitmap);
 	if (!clear_writable(&sp->spt[index], sp->role.level))
 		set_bit(index, sp->writable_bitmap);
 }
 
-static void tdp_mmu_close_entry(struct kvm_mmu_page *sp, int index)
+static void tdp_mmu_wrprot_entry(struct kvm_mmu_page *sp, int index)
 {
 	int level = sp->role.level;
 	struct kvm_mmu_page *child;
-	bool closed = false;
+	bool done = false;
 	u64 spte;
 
 	lockdep_assert_held(&sp->wp_lock);
 
-	while (!closed) {
+	while (!done) {
 		spte = READ_ONCE(sp->spt[index]);
 		if (!is_shadow_present_pte(spte))
 			return;
 
 		if (is_last_spte(spte, level)) {
-			tdp_mmu_close_and_forget(sp, index);
+			tdp_mmu_wrprot_and_unmark(sp, index);
 			return;
 		}
 
 		/*
-		 * Only with the child's lock does it say anything that the
-		 * entry is read-only: else, somebody who has closed the child's
-		 * entries already may be about to open it.
+		 * Even if the SPTE is read-only: without the child's lock, a
+		 * fault that has already wrprot the child's SPTEs may be about
+		 * to make this one writable.
 		 */
 		child = spte_to_child_sp(spte);
 		spin_lock_nested(&child->wp_lock, SINGLE_DEPTH_NESTING);
-		closed = tdp_mmu_points_to(READ_ONCE(sp->spt[index]), level,
-					   child);
-		if (closed)
-			tdp_mmu_close_and_forget(sp, index);
+		done = tdp_mmu_points_to(READ_ONCE(sp->spt[index]), level,
+					 child);
+		if (done)
+			tdp_mmu_wrprot_and_unmark(sp, index);
 		spin_unlock(&child->wp_lock);
 	}
 }
 
-static void tdp_mmu_close_leaves(struct kvm_mmu_page *sp)
+static void tdp_mmu_wrprot_leaves(struct kvm_mmu_page *sp)
 {
 	u64 *sptes = sp->spt;
 	unsigned long bits;
@@ -136,35 +158,35 @@ static void tdp_mmu_close_leaves(struct kvm_mmu_page *sp)
 	}
 }
 
-static void tdp_mmu_close_table(struct kvm *kvm, struct kvm_mmu_page *sp)
+static void tdp_mmu_wrprot_table(struct kvm *kvm, struct kvm_mmu_page *sp)
 {
 	int index;
 
 	lockdep_assert_held(&sp->wp_lock);
 
 	if (sp->role.level == PG_LEVEL_4K) {
-		/* Else, it is their dirty bits that tell. */
+		/* With dirty bits, leaves stay writable. */
 		if (!kvm_dirty_bits_enabled(kvm))
-			tdp_mmu_close_leaves(sp);
+			tdp_mmu_wrprot_leaves(sp);
 		return;
 	}
 
 	for_each_set_bit(index, sp->writable_bitmap, SPTE_ENT_PER_PAGE)
-		tdp_mmu_close_entry(sp, index);
+		tdp_mmu_wrprot_entry(sp, index);
 }
 
 /*
- * All entries of @sp are closed, and one that points to @sp is about to become
- * writable: see (4).  Even if this opening found none to close, since whoever
- * closed them may not have flushed TLBs yet.
+ * All SPTEs of @sp are wrprot, and one that points to @sp is about to become
+ * writable: see (4).  The flush is needed even if the caller found no writable
+ * SPTE, as the thread that wrprot them may not have flushed TLBs yet.
  */
-static void flush_closed(struct kvm *kvm, const struct kvm_mmu_page *sp)
+static void flush_wrprot_entries(struct kvm *kvm, const struct kvm_mmu_page *sp)
 {
 	if (sp->role.level > PG_LEVEL_4K)
 		kvm_flush_remote_tlbs(kvm);
 }
 
-void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep)
+void tdp_mmu_make_writable(struct kvm *kvm, u64 *sptep)
 {
 	struct kvm_mmu_page *sp = sptep_to_sp(sptep), *child;
 	u64 spte = READ_ONCE(*sptep);
@@ -172,28 +194,29 @@ void tdp_mmu_open_entry(struct kvm *kvm, u64 *sptep)
 
 	lockdep_assert_held_read(&kvm->mmu_lock);
 
-	/* What was closed may be gone. */
-	if (!spte_is_closed(spte, level))
+	/* It may have changed since the caller read it. */
+	if (!is_wrprot_nonleaf_spte(spte, level))
 		return;
 
 	child = spte_to_child_sp(spte);
 	spin_lock(&child->wp_lock);
 	spte = READ_ONCE(*sptep);
-	if (spte_is_closed(spte, level) && tdp_mmu_points_to(spte, level, child)) {
+	if (is_wrprot_nonleaf_spte(spte, level) &&
+	    tdp_mmu_points_to(spte, level, child)) {
 		set_bit(spte_index(sptep), sp->writable_bitmap);
-		tdp_mmu_note_opened(kvm, child);
-		tdp_mmu_close_table(kvm, child);
-		flush_closed(kvm, child);
+		tdp_mmu_mark_active(kvm, child);
+		tdp_mmu_wrprot_table(kvm, child);
+		flush_wrprot_entries(kvm, child);
 		while (tdp_mmu_points_to(spte, level, child) &&
 		       !try_cmpxchg64(sptep, &spte, spte | PT_WRITABLE_MASK))
 			;
 		atomic64_inc(&kvm->stat.write_protect_opened);
-		trace_kvm_write_protect_open(child->gfn, level);
+		trace_kvm_make_writable(child->gfn, level);
 	}
 	spin_unlock(&child->wp_lock);
 }
 
-u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
+u64 *tdp_mmu_make_path_writable(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 {
 	struct kvm_mmu *mmu = vcpu->arch.mmu;
 	struct kvm *kvm = vcpu->kvm;
@@ -213,7 +236,7 @@ u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 
 		if (unlikely(!is_writable_pte(*spte))) {
 			read_lock(&kvm->mmu_lock);
-			tdp_mmu_open_entry(kvm, sptep);
+			tdp_mmu_make_writable(kvm, sptep);
 			read_unlock(&kvm->mmu_lock);
 		}
 
@@ -222,7 +245,7 @@ u64 *tdp_mmu_open_path(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 	}
 }
 
-static void tdp_mmu_close_roots(struct kvm *kvm)
+static void tdp_mmu_wrprot_roots(struct kvm *kvm)
 {
 	struct kvm_mmu_page *root;
 
@@ -230,7 +253,7 @@ static void tdp_mmu_close_roots(struct kvm *kvm)
 	rcu_read_lock();
 	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link) {
 		spin_lock(&root->wp_lock);
-		tdp_mmu_close_table(kvm, root);
+		tdp_mmu_wrprot_table(kvm, root);
 		spin_unlock(&root->wp_lock);
 	}
 	rcu_read_unlock();
@@ -238,12 +261,12 @@ static void tdp_mmu_close_roots(struct kvm *kvm)
 }
 
 /*
- * Closes the entry that covers @gfn, at the highest level at which it lies in
- * [gfn, end), but not below 2 MiB.  Whether something above it is closed does
- * not matter: it could be about to be opened.  Returns the end of what it
- * covers.
+ * Wrprots the SPTE that covers @gfn, at the highest level at which all of what
+ * it covers lies in [gfn, end), but not below 2 MiB.  It does so even below an
+ * SPTE that is wrprot, since a fault may be about to make that one writable.
+ * Returns the end of what the SPTE covers.
  */
-static gfn_t tdp_mmu_close_one(struct kvm_mmu_page *root, gfn_t gfn, gfn_t end)
+static gfn_t tdp_mmu_wrprot_gfn(struct kvm_mmu_page *root, gfn_t gfn, gfn_t end)
 {
 	struct kvm_mmu_page *sp = root;
 	int level = sp->role.level, index;
@@ -261,7 +284,7 @@ static gfn_t tdp_mmu_close_one(struct kvm_mmu_page *root, gfn_t gfn, gfn_t end)
 		if (is_last_spte(spte, level) || level == PG_LEVEL_2M ||
 		    (IS_ALIGNED(gfn, pages) && end - gfn >= pages)) {
 			spin_lock(&sp->wp_lock);
-			tdp_mmu_close_entry(sp, index);
+			tdp_mmu_wrprot_entry(sp, index);
 			spin_unlock(&sp->wp_lock);
 			break;
 		}
@@ -270,7 +293,7 @@ static gfn_t tdp_mmu_close_one(struct kvm_mmu_page *root, gfn_t gfn, gfn_t end)
 	return ALIGN_DOWN(gfn, pages) + pages;
 }
 
-static void tdp_mmu_close_range(struct kvm *kvm, gfn_t start, gfn_t end)
+static void tdp_mmu_wrprot_gfn_range(struct kvm *kvm, gfn_t start, gfn_t end)
 {
 	struct kvm_mmu_page *root;
 	gfn_t gfn;
@@ -279,12 +302,12 @@ static void tdp_mmu_close_range(struct kvm *kvm, gfn_t start, gfn_t end)
 	rcu_read_lock();
 	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link)
 		for (gfn = start; gfn < end && tdp_mmu_covers(root, gfn); )
-			gfn = tdp_mmu_close_one(root, gfn, end);
+			gfn = tdp_mmu_wrprot_gfn(root, gfn, end);
 	rcu_read_unlock();
 	read_unlock(&kvm->mmu_lock);
 }
 
-static void shadow_mmu_close_table(struct kvm *kvm, struct kvm_mmu_page *sp)
+static void shadow_mmu_wrprot_table(struct kvm *kvm, struct kvm_mmu_page *sp)
 {
 	int index;
 
@@ -305,20 +328,20 @@ void shadow_mmu_refresh(struct kvm *kvm, struct kvm_mmu_page *sp)
 	if (sp->shadow_gen == kvm->arch.dirty_tracking.shadow_gen)
 		return;
 
-	shadow_mmu_close_table(kvm, sp);
-	flush_closed(kvm, sp);
+	shadow_mmu_wrprot_table(kvm, sp);
+	flush_wrprot_entries(kvm, sp);
 }
 
-void shadow_mmu_open_entry(struct kvm *kvm, u64 *sptep, int level)
+void shadow_mmu_make_writable(struct kvm *kvm, u64 *sptep, int level)
 {
 	u64 spte = *sptep;
 
 	shadow_mmu_refresh(kvm, spte_to_child_sp(spte));
 
-	/* The CPU may set the accessed bit meanwhile. */
+	/* Atomically: the CPU may set the accessed bit meanwhile. */
 	set_bit(PT_WRITABLE_SHIFT, (unsigned long *)sptep);
 	atomic64_inc(&kvm->stat.write_protect_opened);
-	trace_kvm_write_protect_open(spte_to_child_sp(spte)->gfn, level);
+	trace_kvm_make_writable(spte_to_child_sp(spte)->gfn, level);
 }
 
 void shadow_mmu_load_root(struct kvm *kvm, struct kvm_mmu_page *sp)
@@ -335,7 +358,7 @@ void shadow_mmu_unload_root(struct kvm_mmu_page *sp)
 		list_del(&sp->shadow_root_link);
 }
 
-void shadow_mmu_close_roots(struct kvm *kvm)
+void shadow_mmu_wrprot_roots(struct kvm *kvm)
 {
 	struct kvm_mmu_page *root;
 
@@ -343,8 +366,11 @@ void shadow_mmu_close_roots(struct kvm *kvm)
 	kvm->arch.dirty_tracking.shadow_gen++;
 	list_for_each_entry(root, &kvm->arch.dirty_tracking.shadow_roots,
 			    shadow_root_link)
-		shadow_mmu_close_table(kvm, root);
-	/* A root may be another's child, and has the present generation now. */
+		shadow_mmu_wrprot_table(kvm, root);
+	/*
+	 * Under the lock: a root may be the child of another root, and has the
+	 * current generation now.
+	 */
 	kvm_flush_remote_tlbs(kvm);
 	write_unlock(&kvm->mmu_lock);
 }
@@ -352,18 +378,19 @@ void shadow_mmu_close_roots(struct kvm *kvm)
 void kvm_mmu_write_protect_all(struct kvm *kvm)
 {
 	if (kvm_memslots_have_rmaps(kvm))
-		shadow_mmu_close_roots(kvm);
+		shadow_mmu_wrprot_roots(kvm);
 
 	if (is_tdp_mmu_enabled(kvm))
-		tdp_mmu_close_roots(kvm);
+		tdp_mmu_wrprot_roots(kvm);
 
 	kvm_flush_remote_tlbs(kvm);
 	trace_kvm_write_protect_all(kvm->arch.dirty_tracking.shadow_gen);
 }
 
 /*
- * How much is closed without a look for a signal: what an entry of a root maps,
- * or less where the pages are gone through.
+ * How many pages are write-protected between two checks for a signal: as many
+ * as an SPTE of a root covers, or fewer if there are reverse maps to go
+ * through.
  */
 static gfn_t range_step(struct kvm *kvm)
 {
@@ -371,17 +398,17 @@ static gfn_t range_step(struct kvm *kvm)
 				   PG_LEVEL_1G : PT64_ROOT_4LEVEL);
 }
 
-static void close_range(struct kvm *kvm, gfn_t start, gfn_t end, void *unused)
+static void wrprot_range(struct kvm *kvm, gfn_t start, gfn_t end, void *unused)
 {
 	if (kvm_memslots_have_rmaps(kvm)) {
 		write_lock(&kvm->mmu_lock);
-		call_on_slot_ranges(kvm, start, end,
-				    shadow_mmu_write_protect_slot_range);
+		kvm_call_on_slot_ranges(kvm, start, end,
+					shadow_mmu_write_protect_slot_range);
 		write_unlock(&kvm->mmu_lock);
 	}
 
 	if (is_tdp_mmu_enabled(kvm))
-		tdp_mmu_close_range(kvm, start, end);
+		tdp_mmu_wrprot_gfn_range(kvm, start, end);
 }
 
 gfn_t kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
@@ -391,9 +418,9 @@ gfn_t kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
 
 	lockdep_assert_held(&kvm->slots_lock);
 
-	stop = call_on_slot_steps(kvm, aligned,
-				  ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)),
-				  range_step(kvm), close_range, NULL);
+	stop = kvm_call_on_slot_steps(kvm, aligned,
+				      ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)),
+				      range_step(kvm), wrprot_range, NULL);
 
 	kvm_flush_remote_tlbs_with_address(kvm, aligned, stop - aligned);
 	trace_kvm_write_protect_range(aligned, stop);

@@ -39,8 +39,8 @@ TRACE_EVENT(kvm_write_protect_range,
 	TP_printk("gfn %llx to %llx", __entry->start, __entry->end)
 );
 
-/* An upper entry, at this level, was made writable again. */
-TRACE_EVENT(kvm_write_protect_open,
+/* The SPTE at this level that points to the table of @gfn became writable. */
+TRACE_EVENT(kvm_make_writable,
 	TP_PROTO(gfn_t gfn, int level),
 	TP_ARGS(gfn, level),
 
@@ -57,7 +57,7 @@ TRACE_EVENT(kvm_write_protect_open,
 	TP_printk("gfn %llx level %d", __entry->gfn, __entry->level)
 );
 
-/* So many tables of leaves were looked at, and so many pages logged. */
+/* @tables tables of leaves were searched, and @pages pages were logged. */
 TRACE_EVENT(kvm_collect_dirty_bits,
 	TP_PROTO(gfn_t start, gfn_t end, u64 tables, u64 pages),
 	TP_ARGS(start, end, tables, pages),

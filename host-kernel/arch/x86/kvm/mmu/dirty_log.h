@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The functions of dirty tracking that KVM's MMU calls: mmu.c and tdp_mmu.c
+ * where they change page tables, and x86.c where it changes slots.
+ */
+#ifndef __KVM_X86_MMU_DIRTY_LOG_H
+#define __KVM_X86_MMU_DIRTY_LOG_H
+
+#include <linux/kvm_host.h>
+
+#include "dirty_bits.h"
+#include "eager_split.h"
+#include "spte.h"
+#include "write_fault.h"
+#include "write_protect.h"
+
+/*
+ * Logs the page that an SPTE made by make_spte() maps, if the SPTE is writable.
+ * The SPTE must be in place already.  Userspace may harvest the log at any
+ * moment: a page that was logged first could be harvested, write-protected, and
+ * become writable only then, without being logged again.
+ */
+static inline void log_writable_spte(struct kvm *kvm,
+				     const struct kvm_memory_slot *slot,
+				     gfn_t gfn, u64 spte)
+{
+	if (is_shadow_present_pte(spte) && is_writable_pte(spte) &&
+	    kvm_slot_dirty_track_enabled(slot)) {
+		mark_page_dirty_in_slot(kvm, slot, gfn);
+		kvm_mark_relog(kvm, slot, gfn);
+	}
+}
+
+#endif
