@@ -3,7 +3,9 @@
 # make          build the engine, its tests and QEMU
 # make kernel   build the lab's kernels: stock, patched and debug
 # make demo     install what is missing, build, and show a migration
-# make check    install what is missing, build, and run every test
+# make check    install what is missing, build, and run every test;
+#               SUITE="unit lab" only those below tests/unit and tests/lab,
+#               SUITE=engine all tests in C
 # make soak     twenty migrations with each mechanism and ring size, more with
 #               libvirt, random commands and a broken KVM for an hour or more,
 #               all of the lab's selftests and mutants, and the largest search
@@ -32,7 +34,7 @@ demo: deps
 	@build/venv/bin/python tests/migration/demo.py
 
 check: deps
-	@scripts/check
+	@scripts/check $(SUITE)
 
 kernel:
 	@scripts/deps --check
