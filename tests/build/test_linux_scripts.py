@@ -382,7 +382,7 @@ def check_config(
     config = box.top / ".config"
     config.write_text(f"{got}\n")
     function = (
-        f". {ROOT}/scripts/lib.sh; "
+        f". {ROOT}/scripts/lib/common.sh; "
         f"eval \"$(sed -n '/^check_config()/,/^}}/p' "
         f'{ROOT}/scripts/build-kernel)"; check_config "$@"'
     )

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 me=${0##*/}
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$(realpath -m "${FDT_BUILD:-$root/build}")
 cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/fast-dirty-tracking}
 python=/usr/bin/python3
@@ -95,7 +95,7 @@ linux_version() {
 # update_tree [--link] BASE OVERLAY TREE: see update_tree.py.
 update_tree() {
     local said
-    said=$("$python" "$root/scripts/update_tree.py" "$@") ||
+    said=$("$python" "$root/scripts/lib/update_tree.py" "$@") ||
         die "${*: -1} could not be updated; the previous tree is still there"
     [ -z "$said" ] || say "$said"
 }

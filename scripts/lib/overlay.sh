@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Sourced after lib.sh: our own files and the patch series, apart from the tree
+# Sourced after common.sh: our own files and the patch series, apart from the tree
 # they are for, which is QEMU's or Linux's.
 # FDT_SERIES=DIR, FDT_LAB_CPU_SERIES=DIR and FDT_LINUX_SERIES=DIR take the series
 # from DIR.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Sourced after lib.sh by what builds something out of Linux's source: where
+# Sourced after common.sh by what builds something out of Linux's source: where
 # that is, how kbuild is called, and whether there is anything to do.
 # shellcheck shell=bash
 
