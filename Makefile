@@ -23,14 +23,14 @@ export PYTHONDONTWRITEBYTECODE = 1
 all:
 	@scripts/deps --check
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 
 deps:
 	@scripts/deps
 
 demo: deps
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@build/venv/bin/python tests/migration/demo.py
 
 check: deps
@@ -44,13 +44,13 @@ kernel:
 
 soak: deps
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@build/venv/bin/python -m pytest tests/model tests/unit tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
 		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
 
 bench: deps
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@scripts/build-kernel stock
 	@scripts/build-kernel patched
 	@scripts/build-kernel stock-keys
@@ -61,7 +61,7 @@ bench: deps
 
 install:
 	@scripts/deps --check
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@scripts/install-qemu
 
 clean:

@@ -104,7 +104,7 @@ def test_accelerator(tmp_path: Path, case: str, accelerators: str) -> None:
 @pytest.fixture(name="stock_is_built", autouse=True)
 def fixture_stock_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for the script that builds it, which has nothing to do."""
-    monkeypatch.setattr(program, "BUILD_STOCK", Path("/bin/true"))
+    monkeypatch.setattr(program, "BUILD_QEMU", Path("/bin/true"))
 
 
 def bail_out(said: str) -> str:
@@ -162,7 +162,7 @@ def test_stock_that_cannot_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It excuses nothing, with a binary of an earlier build either."""
-    monkeypatch.setattr(program, "BUILD_STOCK", Path("/bin/false"))
+    monkeypatch.setattr(program, "BUILD_QEMU", Path("/bin/false"))
     ours = stand_in(tmp_path / "ours", bail_out(TOO_SLOW))
     stock = stand_in(tmp_path / "stock", bail_out(TOO_SLOW))
     result = judged(CASE, ours, stock)
@@ -182,7 +182,7 @@ from tests.qtest import program
 from tests.qtest.program import MigrationTest
 from pathlib import Path
 
-program.BUILD_STOCK = Path("/bin/true")
+program.BUILD_QEMU = Path("/bin/true")
 program.OURS, program.STOCK = (
     MigrationTest(Path({top!r}, name)) for name in ("ours", "stock")
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.migration.guest import BUILD, ROOT
 
 TCG = Path(__file__).with_name("tcg")
-BUILD_STOCK = ROOT / "scripts/build-stock"
+BUILD_QEMU = ROOT / "scripts/build-qemu"
 
 PREFIX = "/x86_64/"
 LIST_LIMIT = 60  # seconds
@@ -151,7 +151,9 @@ def stock_has_it_too(case: str, ours: Result, stock: MigrationTest) -> bool:
 def build_stock() -> bool:
     """Whether there is a stock QEMU to compare with."""
     built = subprocess.run(
-        [BUILD_STOCK], stdin=subprocess.DEVNULL, check=False
+        [BUILD_QEMU, "--tests", "stock"],
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     return built.returncode == 0
 
