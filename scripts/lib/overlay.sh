@@ -42,7 +42,7 @@ choose_tree() {
         own_root=$root/host-kernel
         mapfile -t own_dirs < <(
             find "$own_root" -mindepth 1 -maxdepth 1 -type d \
-                ! -name configs ! -name patches -printf '%f\n' | sort
+                ! -name patches -printf '%f\n' | sort
         )
         ;;
     esac

@@ -158,7 +158,6 @@ class TestAssemble:
             for path in (ROOT / "host-kernel").rglob("*.[ch]")
         ]
         assert all((box.tree / path).is_file() for path in own)
-        assert not (box.tree / "configs").exists()
         assert not (box.tree / "patches").exists()
 
     def test_hook_that_does_not_fit(
