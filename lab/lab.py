@@ -41,9 +41,14 @@ INIT_SOURCE = ROOT / "lab/init.c"
 QEMU = Path("/usr/bin/qemu-system-x86_64")
 HOSTILE_QEMU = BUILD / "lab-cpu/qemu-system-x86_64"
 BOCHS = BUILD / "bochs/bochs"
-KINDS = ("stock", "patched", "debug", "stock-keys", "patched-keys",
-         "patched-apparmor")
-ONE_CPU_ONLY = ("stock-keys", "patched-keys")  # see configs/lab.config
+# By name, the fragments of each kernel's configuration.
+KINDS = {
+    kind: fragments
+    for kind, *fragments in map(
+        str.split, (ROOT / "lab/kernels").read_text().splitlines()
+    )
+    if kind != "#"
+}
 SUFFIXES = {"M": 1, "G": 1024}
 MIN_MEMORY = 128  # MiB; with less the debug kernel does not boot
 MAX_CPUS = 63  # CONFIG_NR_CPUS, and one of them is not COMMAND's
@@ -312,7 +317,7 @@ class Options:
                 f"--icount with --cpus {self.cpus} is not allowed; it counts "
                 "the instructions of one CPU only"
             )
-        if self.kernel in ONE_CPU_ONLY and self.cpus != 1:
+        if "keys" in KINDS.get(self.kernel, ()) and self.cpus != 1:
             raise Failure(
                 f"--kernel {self.kernel} with {self.cpus} CPUs is not "
                 "allowed; its static keys take --cpus 1 or --icount"
