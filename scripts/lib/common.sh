@@ -10,10 +10,10 @@ build=$(realpath -m "${FDT_BUILD:-$root/build}")
 cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/fast-dirty-tracking}
 python=/usr/bin/python3
 
-stock=$build/src/qemu-stock
-assembled=$build/src/qemu
+qemu_stock=$build/src/qemu-stock
+qemu_assembled=$build/src/qemu
 qemu_build=$build/qemu
-hooks_fit=7.2
+qemu_hooks_fit=7.2
 
 lab_cpu_assembled=$build/src/qemu-lab
 lab_cpu_build=$build/lab-cpu

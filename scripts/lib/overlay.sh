@@ -9,13 +9,16 @@ marker=KVM_DIRTY_REPLACES
 tmp=
 overlay=
 
-# choose_tree qemu | lab-cpu | linux: what the functions below are about.
+# choose_tree qemu | lab-cpu | linux: what the functions below are about, of which
+# others use $stock and $assembled.
 choose_tree() {
     case $1 in
     qemu)
         tree_name=QEMU
         tree_lock=source
         tree_mark=VERSION
+        stock=$qemu_stock
+        assembled=$qemu_assembled
         series_option=FDT_SERIES
         series_dir=${FDT_SERIES:-$root/patches/qemu-7.2}
         own_root=$root
@@ -25,6 +28,7 @@ choose_tree() {
         tree_name=QEMU
         tree_lock=lab-cpu
         tree_mark=VERSION
+        stock=$qemu_stock
         assembled=$lab_cpu_assembled
         series_option=FDT_LAB_CPU_SERIES
         series_dir=${FDT_LAB_CPU_SERIES:-$root/lab-cpu/patches/qemu-7.2}
