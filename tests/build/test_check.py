@@ -74,7 +74,8 @@ SAID = [
     "check: FAILED: engine-plain: bad 2 /b",
     "check: FAILED: engine-plain: mute: it ran no test",
     "check: FAILED: tests/mixed: tests.mixed.test_mixed test_bad",
-    "check: FAILED: tests/hangs (TIMEOUT): tests/hangs/test_hangs.py::test_it",
+    "check: FAILED: tests/hangs (TIMEOUT): "
+    "tests/hangs/test_hangs.py::test_it",
     "check: FAILED: tests/no-build (FAIL): run-pytest: scripts/build-kernel "
     "stock failed, so the suite was not run",
 ]

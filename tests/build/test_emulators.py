@@ -84,7 +84,8 @@ def test_hook_that_does_not_fit(box: Sandbox, source: Path) -> None:
     box.get(source)
     series = write_series(box.top / "series", other=hook(old="int gone;"))
     done = box.run(LAB_CPU, QEMU_SRC=source, FDT_LAB_CPU_SERIES=series)
-    assert "other.patch does not fit QEMU 7.2.22" in one_sentence(done, LAB_CPU)
+    sentence = one_sentence(done, LAB_CPU)
+    assert "other.patch does not fit QEMU 7.2.22" in sentence
     assert box.leftovers() == []
     assert not box.tree.exists()
 
