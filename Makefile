@@ -3,7 +3,9 @@
 # make          build the engine, its tests and QEMU
 # make kernel   build the lab's kernels: stock, patched and debug
 # make demo     install what is missing, build, and show a migration
-# make check    install what is missing, build, and run every test
+# make check    install what is missing, build, and run every test;
+#               SUITE="unit lab" only those below tests/unit and tests/lab,
+#               SUITE=engine all tests in C
 # make soak     twenty migrations with each mechanism and ring size, more with
 #               libvirt, random commands and a broken KVM for an hour or more,
 #               all of the lab's selftests and mutants, and the largest search
@@ -21,18 +23,18 @@ export PYTHONDONTWRITEBYTECODE = 1
 all:
 	@scripts/deps --check
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 
 deps:
 	@scripts/deps
 
 demo: deps
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@build/venv/bin/python tests/migration/demo.py
 
 check: deps
-	@scripts/check
+	@scripts/check $(SUITE)
 
 kernel:
 	@scripts/deps --check
@@ -42,13 +44,13 @@ kernel:
 
 soak: deps
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@build/venv/bin/python -m pytest tests/model tests/unit tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
 		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
 
 bench: deps
 	@scripts/build-engine
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@scripts/build-kernel stock
 	@scripts/build-kernel patched
 	@scripts/build-kernel stock-keys
@@ -59,7 +61,7 @@ bench: deps
 
 install:
 	@scripts/deps --check
-	@scripts/make-qemu
+	@scripts/build-qemu
 	@scripts/install-qemu
 
 clean:

@@ -3,181 +3,279 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts/lib"))
 
-
-def load_check() -> ModuleType:
-    """scripts/check has no .py in its name, so import cannot find it."""
-    loader = importlib.machinery.SourceFileLoader(
-        "fdt_check", str(ROOT / "scripts/check")
-    )
-    spec = importlib.util.spec_from_loader("fdt_check", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fdt_check"] = module
-    loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    module = load_check()
-    monkeypatch.setattr(module, "BUILD", tmp_path)
-    monkeypatch.setattr(module, "LOGS", tmp_path / "log")
-    return module
-
-
-REPORT = """<testsuites>
-<testsuite name="ring">
-  <testcase name="reap"/>
-  <testcase name="overflow"><failure/></testcase>
-  <testcase name="reset"><error/></testcase>
-  <testcase name="soft"><skipped message="no KVM"/></testcase>
-  <testcase name="race"><properties>
-    <property name="rerun" value="after 60 s"/></properties></testcase>
-</testsuite></testsuites>"""
-
-
-def test_junit_report_is_counted(check: ModuleType, tmp_path: Path) -> None:
-    report = tmp_path / "report.xml"
-    report.write_text(REPORT)
-    tally = check.junit_tally(report, "engine")
-    assert str(tally) == "2 passed, 2 failed, 1 skipped, 1 run again"
-    assert tally.skips == ["engine: ring soft: no KVM"]
-    assert tally.reruns == ["engine: ring race: after 60 s"]
-
-
-def test_reruns_are_in_the_total(
-    check: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    suites = {
-        name: lambda name=name: check.Tally(passed=1, reruns=[f"{name}: late"])
-        for name in ("tests/build", "tests/model")
-    }
-    monkeypatch.setattr(check, "suites", lambda: suites)
-    assert check.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-3:] == [
-        "check: run again: tests/build: late",
-        "check: run again: tests/model: late",
-        "2 passed, 0 failed, 0 skipped, 2 run again",
-    ]
-
+from totals import tally  # noqa: E402
 
 # Programs as meson may meet them, and what each must count as.
-MESON_TESTS = {
+TAP = {
     "good": ("echo 1..2; echo ok 1 /a; echo ok 2 /b", "2 0 0"),
     "bad": ("echo 1..2; echo ok 1 /a; echo not ok 2 /b", "1 1 0"),
     "crash": ("echo 1..2; echo ok 1 /a; kill -9 $$", "1 1 0"),
     "short": ("echo 1..2; echo ok 1 /a", "1 1 0"),
-    "late": ("echo 1..1; sleep 20", "0 1 0"),
+    "late": ("echo 1..2; echo ok 1 /a; sleep 1000", "1 1 0"),
+    "bail": ("echo 1..2; echo ok 1 /a; echo 'Bail out! no'", "1 1 0"),
+    "todo": ("echo 1..1; echo 'not ok 1 /a # TODO later'", "1 0 0"),
     "all": ("echo '1..0 # SKIP no KVM'", "0 0 1"),
     "part": ("echo 1..2; echo ok 1 /a; echo 'ok 2 /b # SKIP no'", "1 0 1"),
-    "plain-good": ("exit 0", "1 0 0"),
-    "plain-bad": ("exit 1", "0 1 0"),
-    "plain-skip": ("exit 77", "0 0 1"),
-    "plain-none": ("exit 99", "0 1 0"),
+    "each": ("echo 1..1; echo 'ok 1 /a # SKIP no'", "0 0 1"),
+    "mute": ("exit 0", "0 1 0"),
 }
+EXIT = {
+    "exit-0": ("exit 0", "1 0 0"),
+    "exit-1": ("exit 1", "0 1 0"),
+    "exit-77": ("exit 77", "0 0 1"),
+    "exit-99": ("exit 99", "0 1 0"),
+    "exit-late": ("sleep 1000", "0 1 0"),
+}
+# The same for files of pytest's.
+PYTEST = {
+    "mixed": (
+        """
+import pytest
+
+def test_good(): pass
+def test_rerun(record_property): record_property("rerun", "after 60 s")
+def test_bad(): assert False
+def test_skipped(): pytest.skip("no KVM")
+@pytest.fixture
+def broken(): raise OSError
+def test_error(broken): pass
+""",
+        "2 2 1",
+    ),
+    "none": ("", "0 1 0"),
+    "no-import": ("import nothing_like_it", "0 1 0"),
+    "dies": ("import os\ndef test_it(): os._exit(0)", "0 1 0"),
+    "hangs": ("import time\ndef test_it(): time.sleep(1000)", "0 1 0"),
+    "no-build": ("def test_it(): pass", "0 1 0"),
+}
+# What all of them together have check say.
+SAID = [
+    "check: skipped: engine-plain: all: no KVM",
+    "check: skipped: engine-plain: part 2 /b: no",
+    "check: skipped: tests/mixed: tests.mixed.test_mixed test_skipped: no KVM",
+    "check: run again: tests/mixed: tests.mixed.test_mixed test_rerun: after 60 s",
+    "check: FAILED: engine-plain: bad 2 /b",
+    "check: FAILED: engine-plain: mute: it ran no test",
+    "check: FAILED: tests/mixed: tests.mixed.test_mixed test_bad",
+    "check: FAILED: tests/hangs (TIMEOUT): "
+    "tests/hangs/test_hangs.py::test_it",
+    "check: FAILED: tests/no-build (FAIL): run-pytest: scripts/build-kernel "
+    "stock failed, so the suite was not run",
+]
 
 
-@pytest.fixture(scope="module")
-def meson_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The logs of one run of all of them."""
-    source = tmp_path_factory.mktemp("meson")
-    lines = ["project('tests')"]
-    for name, (body, _) in MESON_TESTS.items():
-        program = source / f"{name}.sh"
-        program.write_text(f"#!/bin/sh\n{body}\n")
-        program.chmod(0o755)
-        protocol = "exitcode" if name.startswith("plain") else "tap"
-        lines.append(
-            f"test('{name}', find_program('{name}.sh'), timeout: 1,"
-            f" protocol: '{protocol}')"
+class Project:
+    """A checkout with suites of the test's own."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        shutil.copytree(ROOT / "scripts", top / "scripts")
+        (top / "build").mkdir()
+        (top / "build/venv").symlink_to(sys.prefix)
+        (top / "tests").mkdir()
+        shutil.copy(ROOT / "tests/run-pytest", top / "tests")
+        self.lines = ["project('toy', 'c')"]
+
+    def script(self, path: str, body: str) -> None:
+        """A program of the shell's."""
+        (self.top / path).write_text(f"#!/bin/sh\n{body}\n")
+        (self.top / path).chmod(0o755)
+
+    def add(self, name: str, body: str, protocol: str, suite: str) -> None:
+        """A test that meson runs itself."""
+        self.script(f"{name}.sh", body)
+        self.lines.append(
+            f"test('{name}', find_program('{name}.sh'), suite: "
+            f"['{suite}', 'engine'], protocol: '{protocol}', timeout: 2)"
         )
-    (source / "meson.build").write_text("\n".join(lines) + "\n")
-    for command in (["setup", "build"], ["test", "-C", "build"]):
-        subprocess.run(
-            ["meson", *command],
-            cwd=source,
-            env={**os.environ, "PATH": "/usr/bin:/bin"},
-            stdout=subprocess.DEVNULL,
-            check=command[0] == "setup",
+
+    def add_pytest(self, name: str, text: str, builds: str = "") -> None:
+        """A suite of pytest's, as tests/meson.build has them."""
+        path = f"tests/{name}/test_{name}.py"
+        (self.top / path).parent.mkdir()
+        (self.top / path).write_text(text)
+        report = self.top / f"build/log/pytest-{name}.xml"
+        self.lines += [
+            "if get_option('b_sanitize') == 'none'",
+            f"test('tests/{name}', find_program('tests/run-pytest'), args: "
+            f"[{builds} '--', '{path}', '--junitxml={report}'], suite: "
+            f"'{name}', is_parallel: false, verbose: true, timeout: 10)",
+            "endif",
+        ]
+
+    def start(self, *suites: str) -> subprocess.Popen[str]:
+        """Start scripts/check there."""
+        (self.top / "meson.build").write_text("\n".join(self.lines) + "\n")
+        env = dict(os.environ)
+        env.pop("FDT_BUILD", None)
+        return subprocess.Popen(
+            [self.top / "scripts/check", *suites],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-    return source / "build/meson-logs"
+
+    def check(self, *suites: str) -> subprocess.CompletedProcess[str]:
+        """Run scripts/check there to its end."""
+        process = self.start(*suites)
+        out, err = process.communicate(timeout=600)
+        return subprocess.CompletedProcess("", process.returncode, out, err)
 
 
-@pytest.mark.parametrize("name", MESON_TESTS)
-def test_meson_result(
-    check: ModuleType, meson_logs: Path, tmp_path: Path, name: str
-) -> None:
-    line = [
+@pytest.fixture(name="project")
+def fixture_project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project")
+
+
+@dataclass
+class Checked:
+    """A project that has been checked."""
+
+    top: Path
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(name="every", scope="module")
+def fixture_every(tmp_path_factory: pytest.TempPathFactory) -> Checked:
+    """All of the programs, in one run."""
+    project = Project(tmp_path_factory.mktemp("check") / "project")
+    for name, (body, _) in TAP.items():
+        project.add(name, body, "tap", "taps")
+    for name, (body, _) in EXIT.items():
+        project.add(name, body, "exitcode", "exits")
+    for name, (text, _) in PYTEST.items():
+        broken = "'build-kernel stock'," if name == "no-build" else ""
+        project.add_pytest(name, text, broken)
+    project.script("scripts/build-kernel", "exit 3")
+    return Checked(project.top, project.check())
+
+
+@pytest.mark.parametrize("name", [*TAP, *EXIT, *PYTEST])
+def test_result(every: Checked, tmp_path: Path, name: str) -> None:
+    """Each program comes to what stands beside it."""
+    logs = every.top / "build/meson/meson-logs"
+    (tmp_path / "meson-logs").mkdir()
+    shutil.copy(logs / "testlog.junit.xml", tmp_path / "meson-logs")
+    lines = [
         text
-        for text in (meson_logs / "testlog.json").read_text().splitlines()
-        if json.loads(text)["name"] == name
+        for text in (logs / "testlog.json").read_text().splitlines()
+        if re.search(rf" / (tests/)?{name}$", json.loads(text)["name"])
     ]
-    (tmp_path / "log.json").write_text("\n".join(line))
-    tally = check.meson_tally(
-        tmp_path / "log.json", meson_logs / "testlog.junit.xml", "unit"
+    (tmp_path / "meson-logs/testlog.json").write_text("\n".join(lines))
+    found = tally(tmp_path, "engine-plain")
+    counts = (found.passed, len(found.failures), len(found.skips))
+    expected = (TAP | EXIT | PYTEST)[name][1]
+    assert " ".join(str(count) for count in counts) == expected, found
+
+
+def test_totals(every: Checked) -> None:
+    """The last line has the sum, with tests in C three times."""
+    sums = [0, 0, 0]
+    for times, programs in ((3, TAP), (3, EXIT), (1, PYTEST)):
+        for _, counts in programs.values():
+            for place, number in enumerate(counts.split()):
+                sums[place] += times * int(number)
+    lines = every.done.stdout.splitlines()
+    assert lines[-1] == (
+        "{} passed, {} failed, {} skipped, 1 run again".format(*sums)
     )
-    counts = (tally.passed, len(tally.failures), len(tally.skips))
-    assert " ".join(str(count) for count in counts) == MESON_TESTS[name][1]
+    assert every.done.returncode == 1
+    for kind, sum_of_kind in (("FAILED", sums[1]), ("skipped", sums[2])):
+        start = f"check: {kind}: "
+        said = [line for line in lines if line.startswith(start)]
+        assert len(said) == sum_of_kind
 
 
-def test_suite_that_runs_nothing_has_failed(check: ModuleType) -> None:
-    tally = check.run_suite("empty", lambda: check.Tally())
-    assert tally.failures == ["empty: it ran no test"]
+@pytest.mark.parametrize("line", SAID)
+def test_line(every: Checked, line: str) -> None:
+    """What was left out and what has failed has a line with the reason."""
+    assert line in every.done.stdout.splitlines()
 
 
-def test_suite_that_breaks_has_failed(check: ModuleType) -> None:
-    def broken() -> None:
-        raise FileNotFoundError("no such program")
-
-    tally = check.run_suite("broken", broken)
-    assert str(tally) == "0 passed, 1 failed, 0 skipped"
-
-
-def test_kernel_that_cannot_be_built_has_failed(
-    check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    script = tmp_path / "build-kernel"
-    script.write_text('#!/bin/sh\n[ "$1" = stock ]\n')
-    script.chmod(0o755)
-    monkeypatch.setattr(check, "SCRIPTS", tmp_path)
-    tally = check.run_suite("kernel", check.kernel_build)
-    assert tally.failures == [
-        "kernel: the build of patched ended with status 1"
-    ]
+def test_every_directory_is_a_suite() -> None:
+    """No test of pytest's is left out."""
+    text = (ROOT / "tests/meson.build").read_text()
+    suites = re.findall(r"^  '(\w+)': \[", text, re.MULTILINE)
+    found = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert sorted(suites) == sorted(found)
 
 
-def test_missing_pytest_directory_has_failed(
-    check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "venv/bin").mkdir(parents=True)
-    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
-    tally = check.run_suite("tests/none", check.pytest("none"))
-    assert tally.passed == 0
-    assert len(tally.failures) == 1
+def test_good_suites(project: Project) -> None:
+    """Only those that were asked for run; what is not in C runs once."""
+    project.add("good", TAP["good"][0], "tap", "one")
+    project.add("bad", TAP["bad"][0], "tap", "two")
+    project.add_pytest("three", "def test_it(): pass")
+    done = project.check("three")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+    assert "test_three.py::test_it PASSED" in done.stdout
+    assert not (project.top / "build/meson-tsan").exists()
+    done = project.check("one", "three")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "7 passed, 0 failed, 0 skipped"
 
 
-def test_missing_migration_test_has_failed(check: ModuleType) -> None:
-    tally = check.run_suite("migration-test", check.migration_test)
-    assert tally.failures == ["migration-test: it did not start"]
+def test_unknown_suite(project: Project) -> None:
+    """One sentence says which there are, and nothing runs."""
+    project.add("good", TAP["good"][0], "tap", "one")
+    done = project.check("one", "everything")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "check: there is no suite 'everything'; allowed are engine, one\n"
+    )
+    assert "passed" not in done.stdout
+
+
+def test_engine_that_cannot_be_built(project: Project) -> None:
+    """It has failed once for each sanitizer, and all else runs."""
+    (project.top / "bad.c").write_text("#error no\n")
+    project.lines.append(
+        "test('bad', executable('bad', 'bad.c'), suite: ['one', 'engine'])"
+    )
+    project.add_pytest("three", "def test_it(): pass")
+    done = project.check()
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[-4:] == [
+        f"check: FAILED: engine-{kind}: it could not be built"
+        for kind in ("plain", "tsan", "asan")
+    ] + ["1 passed, 3 failed, 0 skipped"]
+
+
+def test_project_that_meson_does_not_take(project: Project) -> None:
+    """Then nothing has passed."""
+    project.lines.append("no_such_function()")
+    done = project.check("one")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_lost_logs_are_a_failure(project: Project) -> None:
+    """What ran cannot be told without meson's logs."""
+    project.add("good", f"rm -r {project.top}/build/meson/meson-logs",
+                "exitcode", "one")  # fmt: skip
+    done = project.check("one")
+    assert done.returncode == 1
+    assert "check: FAILED: engine-plain: [Errno 2]" in done.stdout
 
 
 def runs(pid: int) -> bool:
@@ -189,201 +287,24 @@ def runs(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_command_that_hangs_is_stopped(check: ModuleType) -> None:
-    """With what it has started."""
-    ran = check.run("hang", ["sh", "-c", "sleep 1000 & echo $!; wait"], 2)
-    assert ran.status is None
-    sleeper = int(ran.output)
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until something holds, for a minute at most."""
     until = time.monotonic() + 60
-    while runs(sleeper) and time.monotonic() < until:
+    while not condition():
+        assert time.monotonic() < until
         time.sleep(0.1)
-    assert not runs(sleeper)
 
 
-def migration_program(check: ModuleType, top: Path, body: str) -> Any:
-    """A stand-in for QEMU's migration-test with one case."""
-    program = top / "tests/qtest/migration-test"
-    program.parent.mkdir(parents=True)
-    program.write_text(
-        "#!/bin/sh\n"
-        '[ "$1" != -l ] || { echo /x86_64/migration/case; exit; }\n' + body
+def test_check_that_is_terminated(project: Project) -> None:
+    """It stops what runs, with what that has started."""
+    pid = project.top / "pid"
+    project.add_pytest(
+        "hangs",
+        "import subprocess\ndef test_it():\n"
+        f"    subprocess.run('sleep 1000 & echo $! >{pid}; wait', shell=True)",
     )
-    program.chmod(0o755)
-    return check.MigrationTest(top)
-
-
-def build_stock(check: ModuleType, where: Path) -> None:
-    """A stand-in for scripts/build-stock, which has nothing to do."""
-    script = where / "build-stock"
-    script.write_text("#!/bin/sh\n")
-    script.chmod(0o755)
-    setattr(check, "SCRIPTS", where)
-
-
-@pytest.mark.parametrize(
-    ("body", "result"),
-    [
-        ("echo ok 1 /x86_64/migration/case", "ok"),
-        ("echo not ok 1 /x86_64/migration/case", "failed"),
-        ("echo 'ok 1 /x86_64/migration/case # SKIP no KVM'", "skip"),
-        ("echo ok 1 /x86_64/migration/case; exit 134", "failed"),
-        ("echo ok 1 /x86_64/migration/case/longer", "failed"),
-        ("echo 'Bail out! ERROR: assertion'; exit 134", "failed"),
-        ("echo 'Memory content inconsistency at 1'; exit 134", "fatal"),
-        ("", "failed"),
-    ],
-)
-def test_migration_case(
-    check: ModuleType, tmp_path: Path, body: str, result: str
-) -> None:
-    test = migration_program(check, tmp_path / "qemu", body)
-    assert test.cases() == ["/x86_64/migration/case"]
-    assert test.run_case("/x86_64/migration/case")[0] == result
-
-
-WANTED = "-accel kvm,dirty-ring-size=4096 -accel tcg"
-ONLY_TCG = "-accel tcg -accel tcg"
-
-
-@pytest.mark.parametrize(
-    ("case", "accelerators"),
-    [
-        ("precopy/tcp/tls/psk/match", ONLY_TCG),
-        ("multifd/tcp/plain/zlib", ONLY_TCG),
-        ("multifd/tcp/plain/none", ONLY_TCG),
-        ("precopy/unix/plain", WANTED),
-        ("postcopy/plain", WANTED),
-        ("dirty_ring", WANTED),
-    ],
-)
-def test_accelerator_of_migration_case(
-    check: ModuleType, tmp_path: Path, case: str, accelerators: str
-) -> None:
-    """What QEMU is called with when the program asks for KVM, or else TCG."""
-    test = migration_program(check, tmp_path, "")
-    test.qemu.write_text('#!/bin/sh\necho "$@"\n')
-    test.qemu.chmod(0o755)
-    env = test.env(f"/x86_64/migration/{case}")
-    called = subprocess.run(
-        [env["QTEST_QEMU_BINARY"], "-name", "kvm", *WANTED.split()],
-        env=os.environ | env,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert called.stdout == f"-name kvm {accelerators}\n"
-
-
-def bail_out(said: str) -> str:
-    """A program that ends as GLib's assertions do, after saying this."""
-    return f"echo '{said}'; exit 134"
-
-
-ASSERTION = "ERROR:../tests/qtest/migration-test.c"
-TOO_SLOW = f"Bail out! {ASSERTION}:1856:test_limit: assertion failed (a <= b)"
-PAGES = "Memory content inconsistency at 100000 first_byte = 1"
-CRASH = "libqtest.c:186: kill_qemu() detected QEMU death from signal 11 (S)"
-
-
-@pytest.mark.parametrize(
-    ("ours", "stock", "skipped"),
-    [
-        (TOO_SLOW, TOO_SLOW, True),
-        # Another line of the same test, and other figures.
-        (f"{TOO_SLOW}: (25 <= 20)", f"{TOO_SLOW}: (30 <= 20)", True),
-        (TOO_SLOW, TOO_SLOW.replace("1856", "1812"), True),
-        ("", "", True),
-        (TOO_SLOW, TOO_SLOW.replace("a <= b", "c"), False),
-        (TOO_SLOW, TOO_SLOW.replace("test_limit", "test_other"), False),
-        (TOO_SLOW, "", False),
-        (TOO_SLOW, PAGES, False),
-        (TOO_SLOW, CRASH, False),
-        ("", TOO_SLOW, False),
-        # Whatever stock does.
-        (PAGES, PAGES, False),
-        (f"{ASSERTION}:287:check: assertion failed: (bad == 0)",) * 2
-        + (False,),
-        (CRASH, CRASH, False),
-    ],
-)
-def test_failure_is_compared_with_stock(
-    check: ModuleType, tmp_path: Path, ours: str, stock: str, skipped: bool
-) -> None:
-    migration_program(check, tmp_path / "qemu", bail_out(ours))
-    migration_program(check, tmp_path / "stock/qemu", bail_out(stock))
-    build_stock(check, tmp_path)
-    tally = check.migration_test()
-    assert (len(tally.skips), len(tally.failures)) == (skipped, not skipped)
-
-
-def test_failure_that_stock_does_not_have(
-    check: ModuleType, tmp_path: Path
-) -> None:
-    migration_program(check, tmp_path / "qemu", bail_out(TOO_SLOW))
-    migration_program(
-        check, tmp_path / "stock/qemu", "echo ok 1 /x86_64/migration/case"
-    )
-    build_stock(check, tmp_path)
-    assert str(check.migration_test()) == "0 passed, 1 failed, 0 skipped"
-
-
-def test_dirty_ring_is_not_excused(check: ModuleType, tmp_path: Path) -> None:
-    """Stock fails it where KVM overfills rings."""
-    for top in ("qemu", "stock/qemu"):
-        program = migration_program(check, tmp_path / top, bail_out(TOO_SLOW))
-        text = program.program.read_text()
-        program.program.write_text(text.replace("/case", "/dirty_ring"))
-    build_stock(check, tmp_path)
-    assert str(check.migration_test()) == "0 passed, 1 failed, 0 skipped"
-
-
-@pytest.mark.parametrize("broken", ["build-lab-cpu", "build-bochs"])
-def test_cpu_that_cannot_be_built_has_failed(
-    check: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    broken: str,
-) -> None:
-    for name in ("build-lab-cpu", "build-bochs"):
-        script = tmp_path / name
-        script.write_text(f"#!/bin/sh\nexit {3 if name == broken else 0}\n")
-        script.chmod(0o755)
-    monkeypatch.setattr(check, "SCRIPTS", tmp_path)
-    tally = check.run_suite("lab-cpu", check.lab_cpu_build)
-    assert tally.failures == [f"lab-cpu: {broken} ended with status 3"]
-
-
-def test_unknown_suite(
-    check: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert check.main(["everything"]) == 1
-    assert capsys.readouterr().err.startswith(
-        "check: there is no suite 'everything'; allowed are engine-plain, "
-    )
-
-
-@pytest.mark.parametrize(
-    ("build", "suite"),
-    [("qemu", "migration"), ("kernel", "lab"), ("lab-cpu", "lab")],
-)
-def test_without_a_build_its_suites_fail(
-    check: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    build: str,
-    suite: str,
-) -> None:
-    monkeypatch.setattr(
-        check,
-        "suites",
-        lambda: {
-            build: lambda: check.Tally(failures=[f"{build}: it failed"]),
-            f"tests/{suite}": lambda: check.Tally(passed=7),
-            "tests/build": lambda: check.Tally(passed=2),
-        },
-    )
-    assert check.main([]) == 1
-    assert (
-        capsys.readouterr().out.splitlines()[-1]
-        == "2 passed, 2 failed, 0 skipped"
-    )
+    process = project.start("hangs")
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) != 0
+    wait_for(lambda: not runs(int(pid.read_text())))

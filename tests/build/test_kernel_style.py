@@ -48,7 +48,7 @@ def fixture_linux(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    shell = f". {ROOT}/scripts/lib.sh; echo $linux_stock"
+    shell = f". {ROOT}/scripts/lib/common.sh; echo $linux_stock"
     stock = subprocess.check_output(["bash", "-c", shell], text=True)
     return Path(stock.strip())
 

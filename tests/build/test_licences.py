@@ -15,7 +15,6 @@ HEAD = 8  # lines
 LICENCE = re.compile(r"SPDX-License-Identifier: (\S+)")
 
 JOINS_LINUX = ("host-kernel/", "tests/mutants/kernel/")
-OUR_CONFIGS = "host-kernel/configs/"  # which do not
 
 
 def tracked() -> list[str]:
@@ -39,8 +38,7 @@ def test_licences() -> None:
         pytest.skip("this is no git checkout")
     wrong = []
     for name in names:
-        linux = (name.startswith(JOINS_LINUX) and
-                 not name.startswith(OUR_CONFIGS))
+        linux = name.startswith(JOINS_LINUX)
         wanted = "GPL-2.0-only" if linux else "GPL-2.0-or-later"
         if licence_of(name) != wanted:
             wrong.append(f"{name}: '{licence_of(name)}' is not {wanted}")

@@ -159,7 +159,6 @@ class TestAssemble:
             for path in (ROOT / "host-kernel").rglob("*.[ch]")
         ]
         assert all((box.tree / path).is_file() for path in own)
-        assert not (box.tree / "configs").exists()
         assert not (box.tree / "patches").exists()
 
     def test_hook_that_does_not_fit(
@@ -386,7 +385,7 @@ def check_config(
     config = box.top / ".config"
     config.write_text(f"{got}\n")
     function = (
-        f". {ROOT}/scripts/lib.sh; "
+        f". {ROOT}/scripts/lib/common.sh; "
         f"eval \"$(sed -n '/^check_config()/,/^}}/p' "
         f'{ROOT}/scripts/build-kernel)"; check_config "$@"'
     )

@@ -735,8 +735,8 @@ class TestDeps:
     ("script", "argument"),
     [
         ("build-qemu", "--everything"),
+        ("build-qemu", "debug"),
         ("build-engine", "msan"),
-        ("build-stock", "x"),
         ("install-qemu", "x"),
         ("get-packages", "x"),
         ("assemble-qemu", "x"),
@@ -760,9 +760,10 @@ def test_relative_prefix(box: Sandbox, script: str) -> None:
     assert "absolute" in one_sentence(done, script)
 
 
-def test_build_without_a_tree(box: Sandbox) -> None:
-    done = box.run("build-qemu")
-    assert "scripts/get-qemu" in one_sentence(done, "build-qemu")
+def test_two_qemus_at_once(box: Sandbox) -> None:
+    done = box.run("build-qemu", "stock", "patched")
+    assert "stock and patched" in one_sentence(done, "build-qemu")
+    assert not box.build.exists()
 
 
 def test_install_without_a_build(box: Sandbox) -> None:
@@ -770,11 +771,18 @@ def test_install_without_a_build(box: Sandbox) -> None:
     assert "make builds it" in one_sentence(done, "install-qemu")
 
 
-def test_configure_that_fails_shows_its_log(box: Sandbox) -> None:
-    box.get(fake_qemu(box.top / "qemu"))
-    box.assemble(write_series(box.top / "series"))
-    done = box.run("build-qemu")
+@pytest.mark.parametrize("kind", ["stock", "patched"])
+def test_configure_that_fails_shows_its_log(box: Sandbox, kind: str) -> None:
+    done = box.run(
+        "build-qemu",
+        kind,
+        QEMU_SRC=fake_qemu(box.top / "qemu"),
+        FDT_SERIES=write_series(box.top / "series"),
+    )
     assert done.returncode == 1
+    ours = "accel/kvm/dirty/engine.c"
+    assert (box.tree / ours).exists() == (kind == "patched")
+    assert (box.build / "stock/src/qemu").exists() == (kind == "stock")
     last = done.stderr.splitlines()[-1]
     assert last.startswith(
         "build-qemu: configuring QEMU failed; the whole log is "

@@ -60,7 +60,7 @@ def said(*words: str | Path, given: str = "") -> str:
 def begins(vmlinux: Path) -> list[int]:
     """The addresses where the code of a line begins.
 
-    scripts/linux.sh has the compiler note lines in the objects that our code
+    scripts/lib/kbuild.sh has the compiler note lines in the objects that our code
     is in, and in no others.
     """
     rows = said("objdump", "--dwarf=decodedline", vmlinux)

@@ -19,7 +19,7 @@ from .migrate import migrate_identical, p2p
 
 Hosts = tuple[Host, Host]
 ENABLED = Path("/sys/module/apparmor/parameters/enabled")
-IN_LAB = "(fdt@lab)"  # in the version of its kernels, by scripts/linux.sh
+IN_LAB = "(fdt@lab)"  # in the version of its kernels, by scripts/lib/kbuild.sh
 FILES = BUILD / "apparmor"  # by scripts/get-packages
 
 

@@ -15,7 +15,7 @@ CASE = "/x86_64/qmp/query-dirty-tracking"
 
 def test_query_command(ours: Qemu) -> None:
     """Without KVM it is an error of the class that QEMU's test expects."""
-    assert PROGRAM.exists(), "scripts/make-qemu --tests builds it"
+    assert PROGRAM.exists(), "scripts/build-qemu --tests builds it"
     done = subprocess.run(
         [PROGRAM, "--tap", "-p", CASE], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "QTEST_QEMU_BINARY": str(ours.path)}, timeout=120,

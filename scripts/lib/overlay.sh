@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Sourced after lib.sh: our own files and the patch series, apart from the tree
+# Sourced after common.sh: our own files and the patch series, apart from the tree
 # they are for, which is QEMU's or Linux's.
 # FDT_SERIES=DIR, FDT_LAB_CPU_SERIES=DIR and FDT_LINUX_SERIES=DIR take the series
 # from DIR.
@@ -9,13 +9,16 @@ marker=KVM_DIRTY_REPLACES
 tmp=
 overlay=
 
-# choose_tree qemu | lab-cpu | linux: what the functions below are about.
+# choose_tree qemu | lab-cpu | linux: what the functions below are about, of which
+# others use $stock and $assembled.
 choose_tree() {
     case $1 in
     qemu)
         tree_name=QEMU
         tree_lock=source
         tree_mark=VERSION
+        stock=$qemu_stock
+        assembled=$qemu_assembled
         series_option=FDT_SERIES
         series_dir=${FDT_SERIES:-$root/patches/qemu-7.2}
         own_root=$root
@@ -25,6 +28,7 @@ choose_tree() {
         tree_name=QEMU
         tree_lock=lab-cpu
         tree_mark=VERSION
+        stock=$qemu_stock
         assembled=$lab_cpu_assembled
         series_option=FDT_LAB_CPU_SERIES
         series_dir=${FDT_LAB_CPU_SERIES:-$root/lab-cpu/patches/qemu-7.2}
@@ -42,7 +46,7 @@ choose_tree() {
         own_root=$root/host-kernel
         mapfile -t own_dirs < <(
             find "$own_root" -mindepth 1 -maxdepth 1 -type d \
-                ! -name configs ! -name patches -printf '%f\n' | sort
+                ! -name patches -printf '%f\n' | sort
         )
         ;;
     esac

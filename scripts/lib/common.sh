@@ -5,15 +5,15 @@
 set -euo pipefail
 
 me=${0##*/}
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$(realpath -m "${FDT_BUILD:-$root/build}")
 cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/fast-dirty-tracking}
 python=/usr/bin/python3
 
-stock=$build/src/qemu-stock
-assembled=$build/src/qemu
+qemu_stock=$build/src/qemu-stock
+qemu_assembled=$build/src/qemu
 qemu_build=$build/qemu
-hooks_fit=7.2
+qemu_hooks_fit=7.2
 
 lab_cpu_assembled=$build/src/qemu-lab
 lab_cpu_build=$build/lab-cpu
@@ -95,7 +95,7 @@ linux_version() {
 # update_tree [--link] BASE OVERLAY TREE: see update_tree.py.
 update_tree() {
     local said
-    said=$("$python" "$root/scripts/update_tree.py" "$@") ||
+    said=$("$python" "$root/scripts/lib/update_tree.py" "$@") ||
         die "${*: -1} could not be updated; the previous tree is still there"
     [ -z "$said" ] || say "$said"
 }

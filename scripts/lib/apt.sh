@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Sourced after lib.sh: apt with a state of its own in the directory $apt, so
+# Sourced after common.sh: apt with a state of its own in the directory $apt, so
 # that nothing of the system's changes.
 # shellcheck shell=bash
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Sourced after lib.sh by what builds something out of Linux's source: where
+# Sourced after common.sh by what builds something out of Linux's source: where
 # that is, how kbuild is called, and whether there is anything to do.
 # shellcheck shell=bash
 
-configs=$root/host-kernel/configs
 kbuild_options=(
     'CC=ccache gcc' 'HOSTCC=ccache gcc'
     KBUILD_BUILD_TIMESTAMP=@1700000000 KBUILD_BUILD_VERSION=1
@@ -12,24 +11,28 @@ kbuild_options=(
 quiet=no
 step_of=kbuild_step
 
-fragments_of() {
-    printf '%s\n' "$configs/lab.config"
-    case $1 in
-    debug) printf '%s\n' "$configs/debug.config" ;;
-    *-keys) printf '%s\n' "$configs/keys.config" ;;
-    *-apparmor) printf '%s\n' "$configs/apparmor.config" ;;
-    esac
+kernel_kinds() {
+    sed '/^#/d; s/ .*//' "$root/lab/kernels"
 }
 
-# line_options KIND: has kbuild note the lines of the objects that our code is in,
-# in vmlinux only: tests/lab/reached.py looks for them.
+# fragments_of KIND: the files of its configuration.
+fragments_of() {
+    sed -n "s/^$1 //p" "$root/lab/kernels" | tr ' ' '\n' | sed "s,.*,$root/lab/configs/&.config,"
+}
+
+# The sources that our code is in, relative to KVM's Makefile: our own, and Linux's
+# that have headers of ours.
+sources_of_ours() {
+    cd "$root/host-kernel/arch/x86/kvm"
+    find . -name '*.c' -printf '%P\n'
+    find ../../../virt/kvm -name '*.c'
+    printf '%s\n' mmu/mmu.c mmu/tdp_mmu.c
+}
+
+# line_options KIND: has kbuild note the lines of these, in vmlinux only:
+# tests/lab/reached.py looks for them.
 line_options() {
-    local object
-    ! is_stock "$1" || return 0
-    for object in ../../../virt/kvm/dirty_tracking dirty_tracking \
-        mmu/{dirty_bits,eager_split,mmu,slot_range,tdp_mmu,write_fault,write_protect}; do
-        printf '%s\n' "CFLAGS_$object.o=-g1"
-    done
+    is_stock "$1" || sources_of_ours | sed 's/\(.*\)\.c$/CFLAGS_\1.o=-g1/'
 }
 
 is_stock() {
@@ -40,7 +43,7 @@ is_stock() {
 # below host-kernel/DIR.  A look at a few dozen files tells that there is
 # nothing to do.
 fingerprint() {
-    local kind=$1 paths=("$root/host-kernel") but=(! -path "$configs/*") dir fragments
+    local kind=$1 paths=("$root/host-kernel") but=() dir fragments
     local series=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-6.1}
     {
         cat "$build/src/linux-stock.stamp" "$0" "${BASH_SOURCE[0]}"

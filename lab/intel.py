@@ -34,7 +34,7 @@ CLOCK = f"tsc_early_khz={IPS // 1000}"
 # Bochs enters no guest with posted interrupts unless their descriptor is at the
 # start of a page; the architecture, and Linux, have it at any 64 bytes.
 INTERRUPTS = "kvm_intel.enable_apicv=0"
-# As fast as lab-init.c has the other lines.  With 5,000 instructions for a character
+# As fast as init.c has the other lines.  With 5,000 instructions for a character
 # Bochs' lines stood still for seconds; these have 8,700.
 CONSOLE = "console=ttyS0,115200"
 # In the order of the machine's serial lines.
