@@ -1,6 +1,6 @@
 /*
- * The mechanism "dirty-bits": the CPUs' own dirty bits, which KVM collects into
- * its bitmap of each slot; the bitmap is mapped, as with "shared".
+ * The mechanism "dirty-bits": the CPUs' own dirty bits, which KVM collects
+ * into its bitmap of each slot; the bitmap is mapped, as with "shared".
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -11,13 +11,13 @@
  * (I3); and a collect that failed has taken nothing that the next would not
  * find.
  *
- * kvmd_slot_clear() has therefore nothing to re-arm.  It collects all the same,
- * since it comes just before pages are read: what was written since the sync is
- * published then, and need not be read once more after the next sync.
+ * kvmd_slot_clear() has therefore nothing to re-arm.  It collects all the
+ * same, since it comes just before pages are read: what was written since the
+ * sync is published then, and need not be read once more after the next sync.
  *
- * The capability is for the life of the VM: KVM no longer write-protects single
- * pages, and a harvest without a collect finds no write.  With "log" KVM
- * collects by itself.
+ * The capability is for the life of the VM: KVM no longer write-protects
+ * single pages, and a harvest without a collect finds no write.  With "log"
+ * KVM collects by itself.
  */
 
 #include "mechanism.h"
@@ -105,9 +105,10 @@ static int dirty_bits_sync_all(KvmDirty *kvmd)
 }
 
 /*
- * The slots of other address spaces show what was just collected for the first.
- * A bitmap that is copied would be copied whole.  If it fails, the pages are
- * armed as the sync left them, and the next finds what was written since.
+ * The slots of other address spaces show what was just collected for the
+ * first.  A bitmap that is copied would be copied whole.  If it fails, the
+ * pages are armed as the sync left them, and the next finds what was written
+ * since.
  */
 static int dirty_bits_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
                             uint64_t first, uint64_t pages)

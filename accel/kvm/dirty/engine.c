@@ -138,9 +138,9 @@ bool kvmd_clear_publishes(const KvmDirty *kvmd)
 }
 
 /*
- * A vCPU may need the lock before it can leave, so it is kicked without.  Until
- * the lock is held kvmd_switch() may change the mechanism, but not to one that
- * has kick_first, nor from one: those are for life.
+ * A vCPU may need the lock before it can leave, so it is kicked without.
+ * Until the lock is held kvmd_switch() may change the mechanism, but not to
+ * one that has kick_first, nor from one: those are for life.
  */
 static void engine_lock_for_harvest(KvmDirty *kvmd)
 {

@@ -1,19 +1,18 @@
 /*
- * The ground of libkvmdirty: what every file may use, and no mechanism.
+ * The bottom layer of libkvmdirty, which every file may use.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * The library is a stack of three layers.  meson.build lists its files from
  * the bottom to the top, and a file calls only what is listed above it there:
  *
- *   ground.h      a virtual machine, its slots and vCPUs; the verbs "publish"
- *                 and "harvest"
+ *   ground.h      a virtual machine, its slots and vCPUs; publishing and
+ *                 harvesting
  *   mechanism.h   the mechanisms, each behind a table of operations
- *   engine.h      the choice of a mechanism, and what the public functions do
- *                 with the one in use
+ *   engine.h      the choice of a mechanism, and the public functions
  *
- * Locking: every function here and in the other two headers wants kvmd->lock
- * held, unless it says otherwise.
+ * Locking: the caller of a function of this or the other two headers holds
+ * kvmd->lock, unless the function's comment says otherwise.
  */
 
 #ifndef KVMDIRTY_GROUND_H
@@ -21,7 +20,7 @@
 
 #include "kvmdirty.h"
 
-/* Of a slot id; the bits above are the address space. */
+/* The bits of a slot id that number the slot; those above are the space. */
 #define KVMD_SLOT_ID_BITS 16
 
 typedef struct KvmDirtyOps KvmDirtyOps;
@@ -31,8 +30,8 @@ typedef struct KvmDirtyVmStats KvmDirtyVmStats;
 typedef struct KvmDirtySlot {
     struct kvm_userspace_memory_region region; /* as KVM has it */
     uint64_t tag;               /* the VMM's, for publish() */
-    bool gone;                  /* KVM has removed it, its entries remain */
-    bool failure_told;          /* of a harvest, since the last kvmd_sync() */
+    bool gone;                  /* KVM has removed it; ring entries remain */
+    bool failure_told;          /* a harvest's, since the last kvmd_sync() */
     void *state;                /* the mechanism's, while the slot is logged */
 } KvmDirtySlot;
 
@@ -43,12 +42,12 @@ struct KvmDirtyVcpu {
     void *state;                /* the mechanism's, until the VM ends */
 };
 
-/* What a KVM of ours can have enabled for a VM; never disabled again. */
+/* This project's KVM capabilities; once enabled, they stay enabled. */
 typedef enum KvmDirtyCap {
     KVMD_CAP_PROTECT,           /* re-arm all memory, or a region, in O(1) */
     KVMD_CAP_FETCH,             /* harvest without re-arming */
     KVMD_CAP_MAP,               /* harvest by mapping KVM's bitmaps */
-    KVMD_CAP_DIRTY_BITS,        /* collect what the CPUs' dirty bits tell */
+    KVMD_CAP_DIRTY_BITS,        /* collect the CPUs' dirty bits */
     KVMD_CAP__MAX
 } KvmDirtyCap;
 
@@ -65,11 +64,11 @@ struct KvmDirty {
     uint64_t guesses;           /* kvmd_guesses() */
 
     const KvmDirtyOps *ops;     /* mechanism.h: the one in use */
-    void *state;                /* its own, of the VM */
+    void *state;                /* the mechanism's, of the VM */
     uint32_t ring_size;         /* entries per ring, a power of two, or 0 */
 
     KvmDirtySplit split;        /* split.c: KVMD_SPLIT_OFF if KVM cannot */
-    GArray *split_ranges;       /* struct kvm_split_huge_pages, to be done */
+    GArray *split_ranges;       /* struct kvm_split_huge_pages, to be split */
     GCond split_wake;
 
     KvmDirtyMechanism mechanism; /* choice.c */
@@ -84,20 +83,23 @@ struct KvmDirty {
     bool kick_first;            /* engine.c: const once kvmd_new() returns */
 };
 
-/* vm.c: the VM, by way of what the VMM lends. */
+/* vm.c: the VM, reached through the VMM's callbacks. */
 
-/* Nanoseconds; any thread, no lock. */
+/* Returns: nanoseconds.  Called on any thread; no lock is needed. */
 int64_t kvmd_now(void);
 
-/* Returns: what the ioctl returned, or -errno; never -EINTR.  No lock. */
+/*
+ * Returns: the ioctl's return value, or -errno.  The ioctl is repeated after
+ * -EINTR, which only a broken KVM returns without end.  No lock is needed.
+ */
 int kvmd_vm_ioctl(KvmDirty *kvmd, unsigned long request, void *arg);
 
 /* One sentence for the operator's log. */
 void kvmd_warn(KvmDirty *kvmd, const char *format, ...) G_GNUC_PRINTF(2, 3);
 
-/* capability.c: what KVM offers, and what the VM has of it. */
+/* capability.c: what KVM offers, and what is enabled for the VM. */
 
-/* Returns: KVM_CHECK_EXTENSION's answer, 0 if that failed. */
+/* Returns: the answer of KVM_CHECK_EXTENSION; 0 if the ioctl failed. */
 int kvmd_check_extension(KvmDirty *kvmd, long capability);
 
 /* KVM_ENABLE_CAP with one argument.  Returns: 0 or -errno. */
@@ -105,10 +107,10 @@ int kvmd_enable_cap(KvmDirty *kvmd, uint32_t capability, uint64_t arg);
 
 /*
  * kvmd_cap_need:
- * @cap: enabled for the VM, unless it is already
- * @wanted_by: the mechanism that cannot do without, for the sentence in @error
+ * @cap: the capability to enable for the VM, unless it is enabled already
+ * @wanted_by: the mechanism that needs @cap, for the sentence in @error
  *
- * Returns: false with @error set if KVM lacks or refuses it.
+ * Returns: false with @error set if KVM lacks or refuses @cap.
  */
 bool kvmd_cap_need(KvmDirty *kvmd, KvmDirtyCap cap, const char *wanted_by,
                    GError **error);
@@ -139,12 +141,12 @@ int kvmd_slots_foreach_logged(KvmDirty *kvmd,
                               int (*func)(KvmDirty *, KvmDirtySlot *));
 void kvmd_slots_free(KvmDirty *kvmd);
 
-/* KVM_SET_USER_MEMORY_REGION.  Returns: what that returned. */
+/* Call KVM_SET_USER_MEMORY_REGION.  Returns: the ioctl's return value. */
 int kvmd_slot_region_set(KvmDirty *kvmd,
                          const struct kvm_userspace_memory_region *region);
 
 /*
- * Take the log flag from @slot in KVM, or give it back; slot->region stays.
+ * Set or clear the log flag of @slot in KVM; slot->region is left unchanged.
  * Returns: 0 or -errno.
  */
 int kvmd_slot_log_flag(KvmDirty *kvmd, const KvmDirtySlot *slot, bool on);
@@ -155,8 +157,8 @@ static inline bool kvmd_slot_logged(const KvmDirtySlot *slot)
 }
 
 /*
- * The address space @slot is in: 0 has all of the guest's memory, others show
- * parts of it again.
+ * The address space of @slot: space 0 has all of the guest's memory, other
+ * spaces map parts of it again.
  */
 static inline uint32_t kvmd_slot_space(const KvmDirtySlot *slot)
 {
@@ -194,43 +196,45 @@ KvmDirtyVcpu *kvmd_vcpu_new(KvmDirty *kvmd, unsigned long id);
 
 /* publish.c: hand pages to the VMM. */
 
-/* Just that, as KvmDirtyVmm.publish() has it. */
+/* Call KvmDirtyVmm.publish(); see there for the arguments. */
 void kvmd_publish(KvmDirty *kvmd, const KvmDirtySlot *slot, uint64_t first,
                   const uint64_t *words, size_t n);
 
 /*
- * A harvest took @n words of the bitmap of @slot, from page @first on: trim
- * them, and publish and count what is in them, if anything is.
+ * Handle @n words that a harvest took from the bitmap of @slot, from page
+ * @first on.  kvmd_publish_found() clears the bits past the slot's end, and
+ * publishes and counts the pages of the others, if there are any.
  */
 typedef void KvmDirtyFound(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
                            uint64_t *words, size_t n);
 KvmDirtyFound kvmd_publish_found;
 
 /*
- * Publish all of @slot, or a range and maybe some pages before it, whatever KVM
- * knows.  kvmd_publish_whole() returns 0.
+ * Publish all of @slot, or a range and maybe some pages before it, whether
+ * they were written or not.  kvmd_publish_whole() returns 0.
  */
 int kvmd_publish_whole(KvmDirty *kvmd, KvmDirtySlot *slot);
 void kvmd_publish_range(KvmDirty *kvmd, const KvmDirtySlot *slot,
                         uint64_t first, uint64_t pages);
 
-/* harvest.c: take pages from KVM, and the time that this needs. */
+/* harvest.c: take pages from KVM, and measure how long this takes. */
 
 /*
- * Take the dirty pages of @pages pages from @first on, or of more of @slot, and
- * give them to a KvmDirtyFound.
- * Returns: 0, or -errno; then some may not have been taken.
+ * Take the dirty pages among the @pages pages of @slot from page @first on, or
+ * among more pages of @slot, and pass them to a KvmDirtyFound.
+ * Returns: 0, or -errno; after an error some pages may not have been taken.
  */
 typedef int KvmDirtyHarvest(KvmDirty *kvmd, KvmDirtySlot *slot,
                             uint64_t first, uint64_t pages);
 
-/* Harvest a range.  Returns: what @harvest returned. */
+/* Harvest a range with @harvest.  Returns: the return value of @harvest. */
 int kvmd_harvest_range(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
                        uint64_t pages, KvmDirtyHarvest *harvest);
 
 /*
- * Harvest all of @slot, or publish it whole if that fails.  The operator is told,
- * but not by each of the many syncs of a display.
+ * Harvest all of @slot; if that fails, publish every page of it.  The operator
+ * is told of a failure once between two calls of kvmd_sync(), and not by each
+ * of the many syncs of a display.
  */
 int kvmd_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
                       KvmDirtyHarvest *harvest);

@@ -1,12 +1,12 @@
 /*
  * The mechanisms of libkvmdirty: ways to harvest and to re-arm, each behind a
- * table of operations, and the verbs that several of them are made of.
+ * table of operations, and the functions that several of them share.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A mechanism keeps what it has to know in three places that are its own:
- * kvmd->state for the VM, slot->state for a slot while that is logged, and
- * vcpu->state for a vCPU.  Nobody else looks into them.
+ * A mechanism keeps its private state in three places: kvmd->state for the VM,
+ * slot->state for a slot while it is logged, and vcpu->state for a vCPU.  No
+ * other code uses them.
  */
 
 #ifndef KVMDIRTY_MECHANISM_H
@@ -15,87 +15,92 @@
 #include "ground.h"
 
 /*
- * How full rings are.  The unit is what a vCPU can fill before it has to stop.
+ * How full the rings are.  1 stands for the number of entries that a vCPU can
+ * always fill before it has to stop.
  */
 typedef struct KvmDirtyFill {
-    double most;                /* of the fullest; from 1 on: reap it now */
-    double grown;               /* what the fastest took since the last look */
+    double most;                /* the fullest ring; 1 or more: reap it now */
+    double grown;               /* largest increase since the last look */
 } KvmDirtyFill;
 
 /*
- * A mechanism.  Members that do not apply to one are NULL, or false.
+ * A mechanism.  Members that do not apply to it are NULL or false.
  */
 struct KvmDirtyOps {
     const char *name;           /* kvmd_mechanism_name() */
 
     /*
-     * Have the VM offer what it needs; whoever does not use it notices
-     * nothing.  Once enabled it may be enabled again.
-     * Returns: false with @error set if the host lacks it.
+     * Enable the capabilities that the mechanism needs for the VM.  This may
+     * be called again, and the mechanism need not be used afterwards.
+     * Returns: false with @error set if the host lacks or refuses one.
      */
     bool (*enable)(KvmDirty *kvmd, GError **error);
 
-    /* It is in use from now on, or no longer; no slot is being logged. */
+    /*
+     * The mechanism is in use from now on, or no longer.  No slot is being
+     * logged.
+     */
     void (*begin)(KvmDirty *kvmd);
     void (*end)(KvmDirty *kvmd);
 
-    /* Logging of @slot is about to begin; it has begun; it has ended. */
+    /* Logging of @slot is about to begin, has begun, or has ended. */
     void (*slot_start)(KvmDirty *kvmd, KvmDirtySlot *slot);
     void (*slot_started)(KvmDirty *kvmd, KvmDirtySlot *slot);
     void (*slot_stop)(KvmDirty *kvmd, KvmDirtySlot *slot);
 
     /*
-     * Harvest, re-arm (if not left to clear) and publish one slot, or, if
-     * NULL, only ever all at once with sync_all.
+     * Harvest, re-arm (unless clear does that) and publish one slot.  NULL if
+     * the mechanism can only sync all slots at once, with sync_all.
      */
     int (*sync_slot)(KvmDirty *kvmd, KvmDirtySlot *slot);
-    /* The same for all slots; if NULL, sync_slot does it one by one. */
+    /* The same for all slots; if NULL, sync_slot is called for each. */
     int (*sync_all)(KvmDirty *kvmd);
-    /* Leave less to the sync_all that is about to follow. */
+    /* Do a part of the sync_all that is about to follow. */
     void (*sync_ahead)(KvmDirty *kvmd);
 
     /*
-     * Re-arm what sync_slot left; the range is in the slot.  NULL if it never
-     * leaves any.
+     * Re-arm the pages of a range that sync_slot left un-armed; the range lies
+     * within the slot.  NULL if sync_slot never leaves pages un-armed.
      */
     int (*clear)(KvmDirty *kvmd, KvmDirtySlot *slot,
                  uint64_t first, uint64_t pages);
-    /* If NULL, it leaves some whenever it has clear. */
+    /* If NULL, sync_slot leaves pages un-armed whenever clear is not NULL. */
     bool (*leaves_unarmed)(const KvmDirty *kvmd);
 
     /*
-     * @vcpu has come, and @fd is its file descriptor; it is going; it has left
-     * KVM with KVM_EXIT_DIRTY_RING_FULL.
-     * vcpu_add returns false with @error set if it cannot be tracked.
+     * vcpu_add: @vcpu was added, and @fd is its file descriptor.  Returns:
+     * false with @error set if the vCPU cannot be tracked.
+     * vcpu_remove: @vcpu is about to be removed.
+     * vcpu_full: @vcpu has left KVM with KVM_EXIT_DIRTY_RING_FULL.
      */
     bool (*vcpu_add)(KvmDirtyVcpu *vcpu, int fd, GError **error);
     void (*vcpu_remove)(KvmDirtyVcpu *vcpu);
     void (*vcpu_full)(KvmDirtyVcpu *vcpu);
 
     /*
-     * For the reaper, which comes if these are not NULL: look how full things
-     * are, without taking anything; and take from those that the last look
-     * found filled by @least or more.
+     * For the reaper, which runs only if these are not NULL.  look tells how
+     * full the rings are, and takes nothing.  reap takes the entries of those
+     * rings that the last look found filled by @least or more.
      */
     KvmDirtyFill (*look)(KvmDirty *kvmd);
     void (*reap)(KvmDirty *kvmd, double least);
 
-    /* What was logged in a slot can be harvested after KVM removed it. */
+    /* A slot's log can still be harvested after KVM has removed the slot. */
     bool outlives_slot;
 
-    /* A vCPU has to leave KVM before all that it wrote can be harvested. */
+    /* A vCPU has to leave KVM before all its writes can be harvested. */
     bool kick_first;
 
     /*
-     * What KVM takes when the VM is made, or never, and keeps to its end: as
-     * messages call it.  NULL if there is nothing of the kind.
+     * The name, in messages, of a feature that KVM can only enable when the VM
+     * is made, and never disables.  NULL if the mechanism uses none.
      */
     const char *for_life;
 
-    /* clear harvests too, and publishes. */
+    /* clear also harvests, and publishes the pages that it found. */
     bool clear_publishes;
 
-    /* It knows of pages that only the CPUs' dirty bits tell of. */
+    /* A harvest finds pages of which only the CPUs' dirty bits tell. */
     bool sees_dirty_bits;
 };
 
@@ -105,7 +110,7 @@ extern const KvmDirtyOps kvmd_wrprot_ops;
 extern const KvmDirtyOps kvmd_shared_ops;
 extern const KvmDirtyOps kvmd_dirty_bits_ops;
 
-/* Whether, at present, pages wait for clear after a sync. */
+/* Whether a sync, at present, leaves pages un-armed until clear is called. */
 static inline bool kvmd_leaves_unarmed(const KvmDirty *kvmd)
 {
     const KvmDirtyOps *ops = kvmd->ops;
@@ -113,23 +118,27 @@ static inline bool kvmd_leaves_unarmed(const KvmDirty *kvmd)
     return ops->leaves_unarmed ? ops->leaves_unarmed(kvmd) : ops->clear != NULL;
 }
 
-/* region.c: regions of 2 MiB, which are re-armed at once. */
+/* region.c: regions of 2 MiB, each of which is re-armed as a whole. */
 
-/* Of a slot: those that may have pages that are harvested and not re-armed. */
+/* The regions of a slot that may have harvested pages that are un-armed. */
 typedef struct KvmDirtyRegions {
-    uint64_t *unarmed;          /* one bit each */
+    uint64_t *unarmed;          /* a bitmap, one bit for each region */
 } KvmDirtyRegions;
 
 /*
- * A slot's state of a mechanism that re-arms regions begins with its
- * KvmDirtyRegions.  These make them, free what they hold, and note what a
- * harvest found before it is published.
+ * A mechanism that re-arms regions begins its slot->state with a
+ * KvmDirtyRegions.  kvmd_regions_init() allocates the bitmap, and
+ * kvmd_regions_fini() frees it.  kvmd_regions_found() marks the regions of the
+ * pages that a harvest found, and then publishes these pages.
  */
 void kvmd_regions_init(KvmDirty *kvmd, KvmDirtySlot *slot);
 void kvmd_regions_fini(KvmDirtySlot *slot);
 KvmDirtyFound kvmd_regions_found;
 
-/* Harvest @slot, and leave what was found, all of it after an error. */
+/*
+ * Harvest @slot, and mark the regions of the pages that were found as
+ * un-armed; after an error, mark all regions of the slot.
+ */
 int kvmd_regions_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
                            KvmDirtyHarvest *harvest);
 
@@ -139,7 +148,7 @@ int kvmd_regions_rearm(KvmDirty *kvmd, KvmDirtySlot *slot,
 
 /* fetch.c: KVM copies a bitmap and leaves the page tables alone. */
 bool kvmd_fetch_enable(KvmDirty *kvmd, const char *wanted_by, GError **error);
-/* All of @slot, since KVM copies that or nothing. */
+/* Harvest all of @slot, since KVM cannot copy a part of a bitmap. */
 int kvmd_fetch(KvmDirty *kvmd, KvmDirtySlot *slot, KvmDirtyFound *found);
 
 /* map.c: KVM's own bitmap of a slot, mapped. */
@@ -151,7 +160,10 @@ typedef struct KvmDirtyMap {
 } KvmDirtyMap;
 
 bool kvmd_map_enable(KvmDirty *kvmd, const char *wanted_by, GError **error);
-/* If it cannot be mapped, the operator is told, and it is fetched instead. */
+/*
+ * If KVM's bitmap cannot be mapped, the operator is told, and each harvest
+ * fetches the bitmap instead.
+ */
 void kvmd_map_open(KvmDirty *kvmd, const KvmDirtySlot *slot, KvmDirtyMap *map);
 void kvmd_map_close(KvmDirtyMap *map);
 /* Harvest a range of @slot, or more of it. */
@@ -162,9 +174,9 @@ int kvmd_map_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, const KvmDirtyMap *map,
 uint32_t kvmd_ring_most(KvmDirty *kvmd);
 
 /*
- * overflow.c: some page that was written is unknown, or some page that is known
- * was not re-armed.  Re-arm all, and publish all.
- * @unarmed: that had failed before; whether it failed now
+ * overflow.c: a page was written and nobody knows which, or a page that was
+ * collected was not re-armed.  Re-arm all pages, and publish all pages.
+ * @unarmed: whether the last such re-arm failed; set to whether this one did
  */
 void kvmd_overflow(KvmDirty *kvmd, bool *unarmed);
 

@@ -15,8 +15,8 @@ void kvmd_publish(KvmDirty *kvmd, const KvmDirtySlot *slot, uint64_t first,
 }
 
 /*
- * Of @n words of the bitmap of @slot, from page @first on, clear what is behind
- * its end: no KVM that is right sets it.
+ * Of @n words of the bitmap of @slot, from page @first on, clear what is
+ * behind its end: no KVM that is right sets it.
  */
 static void publish_trim(const KvmDirty *kvmd, const KvmDirtySlot *slot,
                          uint64_t first, uint64_t *words, size_t n)

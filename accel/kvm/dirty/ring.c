@@ -19,11 +19,11 @@
  * and let R be reset as the first one left it: then dirty >= R + size, so the
  * vCPU had by then filled the entry R + size - 1, and only the collector,
  * after the second batch, takes DIRTY from it.  So after each reset one look
- * at that entry (ring_lapped()) sees every overflow there is, whatever the race it
- * made: a page overwritten before it was collected, an entry overwritten
- * before it was reset (the reset comes back short), one overwritten while it
- * is being reset (it is left free, with entries filled behind it: a gap), or
- * a torn read by either side.
+ * at that entry (ring_lapped()) sees every overflow there is, whatever the
+ * race it made: a page overwritten before it was collected, an entry
+ * overwritten before it was reset (the reset comes back short), one
+ * overwritten while it is being reset (it is left free, with entries filled
+ * behind it: a gap), or a torn read by either side.
  *
  * The converse does not hold, and the answer to a false alarm is only slow.
  * It takes a vCPU that fills the rest of the ring during one reset; a batch
@@ -281,9 +281,10 @@ static bool ring_reset_has_come(const Ring *r)
 
 /*
  * Have KVM reset what was collected of @r.  No other ring has anything for it
- * to reset then, so that the count is about this one: unless a reset of another
- * has failed, and then this one counts too much, and that one's next too little.
- * KVM stops before fetch at an entry that was filled again before its time.
+ * to reset then, so that the count is about this one: unless a reset of
+ * another has failed, and then this one counts too much, and that one's next
+ * too little.  KVM stops before fetch at an entry that was filled again before
+ * its time.
  * Returns: false if what was re-armed is not just what was collected.
  */
 static bool ring_reset(Ring *r)
@@ -588,9 +589,9 @@ uint32_t kvmd_ring_most(KvmDirty *kvmd)
 }
 
 /*
- * With KVM_WRITE_PROTECT_ALL_MEM, an overflow is over in O(1).  A CPU's own log
- * of writes is worth more: without it the guest pays a fault for each page that
- * it writes.
+ * With KVM_WRITE_PROTECT_ALL_MEM, an overflow is over in O(1).  A CPU's own
+ * log of writes is worth more: without it the guest pays a fault for each page
+ * that it writes.
  */
 static void ring_need_protect(KvmDirty *kvmd)
 {

@@ -171,8 +171,8 @@ static int slot_resume(KvmDirty *kvmd, KvmDirtySlot *slot)
 }
 
 /*
- * If KVM refuses the log flag, it has no bitmap that a harvest could find: each
- * harvest fails, and publishes all of the slot.
+ * If KVM refuses the log flag, it has no bitmap that a harvest could find:
+ * each harvest fails, and publishes all of the slot.
  */
 void kvmd_slots_pause(KvmDirty *kvmd)
 {

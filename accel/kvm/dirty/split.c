@@ -29,8 +29,8 @@
 #define WATCH (10 * G_TIME_SPAN_MILLISECOND)
 
 /*
- * 8 MiB for each page of 2 MiB that it split meanwhile: whoever writes all over
- * its memory is left five times further behind with each look.
+ * 8 MiB for each page of 2 MiB that it split meanwhile: whoever writes all
+ * over its memory is left five times further behind with each look.
  */
 #define AHEAD 4
 

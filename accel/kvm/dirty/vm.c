@@ -25,9 +25,9 @@ int64_t kvmd_now(void)
 
 /*
  * A signal is delivered before the next try, which so does not meet it again:
- * only a KVM that is broken has that reason so often.  No ioctl that the engine
- * calls has a reason for EAGAIN (Linux 6.1).  To ask for ever would hide either,
- * with the lock held.
+ * only a KVM that is broken has that reason so often.  No ioctl that the
+ * engine calls has a reason for EAGAIN (Linux 6.1).  To ask for ever would
+ * hide either, with the lock held.
  */
 #define INTERRUPTIONS_MAX 10000
 
