@@ -9,6 +9,7 @@
 #ifndef SELFTEST_KVM_FUZZ_WITNESS_H
 #define SELFTEST_KVM_FUZZ_WITNESS_H
 
+#include "dirty_bitmap.h"
 #include "arguments.h"
 
 #define WITNESS_SLOT	10
