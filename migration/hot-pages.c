@@ -1,12 +1,12 @@
 /*
- * Which pages of a block wait, dirty, until the guest stops.
+ * The pages of a block that wait, dirty, until the guest has stopped.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * The end of a round costs the groups that are dirty or wait, and a search of
- * two bitmaps that have a bit for each group.  What is known of a group says
- * itself how old it is, so that nobody has to forget it, and the host gives no
- * memory for groups that are never written.
+ * The end of a round looks at the groups that are dirty or wait, and searches
+ * two bitmaps that have a bit for each group.  The record of a group has the
+ * round that it was made in, so that old records need not be cleared, and the
+ * host has no memory for groups that are never written.
  */
 
 #include "qemu/osdep.h"
@@ -80,8 +80,8 @@ static void send_group(HotPages *hot, unsigned long group, unsigned long dirty)
 }
 
 /*
- * @dirty pages of @group wait.  As none of them is sent, those that did not
- * wait in the last round are as many as there are more than ever.
+ * @dirty pages of @group wait.  None of them is sent, so the number that began
+ * to wait is that by which @dirty exceeds all earlier ones.
  */
 static void count_waiting(HotPages *hot, unsigned long group,
                           unsigned long dirty)
@@ -94,7 +94,7 @@ static void count_waiting(HotPages *hot, unsigned long group,
     }
 }
 
-/* Nothing of @group will be sent, unless it is released meanwhile. */
+/* No page of @group will be sent, unless the group is released meanwhile. */
 static void hold_group(HotPages *hot, unsigned long group, unsigned long dirty)
 {
     set_bit(group, hot->waits);
@@ -102,7 +102,7 @@ static void hold_group(HotPages *hot, unsigned long group, unsigned long dirty)
     count_waiting(hot, group, dirty);
 }
 
-static bool take(unsigned long *left, unsigned long pages)
+static bool take_budget(unsigned long *left, unsigned long pages)
 {
     if (pages > *left) {
         return false;
@@ -111,7 +111,7 @@ static bool take(unsigned long *left, unsigned long pages)
     return true;
 }
 
-/* Returns: what those that go on waiting leave of @left. */
+/* Returns: the part of @left that groups which go on waiting do not need. */
 static unsigned long look_at_waiting(HotPages *hot, const PageBitmap *map,
                                      unsigned long left, bool crowded)
 {
@@ -122,7 +122,7 @@ static unsigned long look_at_waiting(HotPages *hot, const PageBitmap *map,
         unsigned long dirty = count_dirty(hot, map, group);
         uint64_t waited = hot->round - hot->groups[group].round;
 
-        if ((crowded && waited >= HOT_ROUNDS) || !take(&left, dirty)) {
+        if ((crowded && waited >= HOT_ROUNDS) || !take_budget(&left, dirty)) {
             send_group(hot, group, dirty);
         } else {
             count_waiting(hot, group, dirty);
@@ -132,9 +132,9 @@ static unsigned long look_at_waiting(HotPages *hot, const PageBitmap *map,
 }
 
 /*
- * What has just ceased to wait is looked at too, but since nothing of it was
- * sent it is not hot.
- * Returns: what those that begin to wait leave of @left.
+ * This also looks at groups that have just ceased to wait.  They are not hot,
+ * since none of their pages was sent.
+ * Returns: the part of @left that groups which begin to wait do not need.
  */
 static unsigned long look_at_others(HotPages *hot, const PageBitmap *map,
                                     unsigned long left, bool *refused)
@@ -147,7 +147,7 @@ static unsigned long look_at_others(HotPages *hot, const PageBitmap *map,
         unsigned long sent = count_sent(hot, group);
         bool is_hot = sent && dirty * HOT_PART >= sent;
 
-        if (is_hot && take(&left, dirty)) {
+        if (is_hot && take_budget(&left, dirty)) {
             hold_group(hot, group, dirty);
         } else {
             *refused |= is_hot;

@@ -1,16 +1,16 @@
 /*
- * Which pages of a block wait, dirty, until the guest stops.
+ * The pages of a block that wait, dirty, until the guest has stopped.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * What the downtime limit has room for need not be sent before: pages that
- * are written round after round are left dirty, so that they are neither
- * armed nor sent again in vain.  Arming is for a group of pages, and so is
- * waiting.  A group that waits keeps its bits in the PageBitmap; they are what
- * has to be sent of it at the stop.
+ * Pages that are written round after round are left dirty, as far as the
+ * downtime limit has room for them, so that they are neither armed nor sent
+ * again in vain.  Pages are armed in groups (PAGE_GROUP), so whole groups wait.
+ * A group that waits keeps its bits in the PageBitmap; these pages are sent at
+ * the stop.
  *
- * A group is hot if, of the pages that were sent of it in the last round, as
- * many as one in HOT_PART are dirty again.
+ * A group is hot if at least one in HOT_PART of its pages that were sent in the
+ * last round is dirty again.
  *
  * The caller serialises all calls, with each other and with those for the
  * PageBitmap, which has the @max_pages that the HotPages was made with.
@@ -38,19 +38,21 @@ void hot_pages_free(HotPages *hot);
 
 /*
  * hot_pages_end_round:
- * A round is over: what was dirty at the last call has been sent, unless it
- * waited, and @map has what is dirty now.  In the round before the first call
- * all pages were sent.  The block has @pages at present: what @map has beyond
- * them is never sent, and neither waits nor counts.
+ * A round is over: the pages that were dirty at the last call have been sent,
+ * unless they waited, and @map has the pages that are dirty now.  In the round
+ * before the first call all pages were sent.  The block has @pages pages at
+ * present; bits of @map beyond them are never sent, do not wait and do not
+ * count.
  *
  * Choose the groups that wait in the next round, so that no more than @budget
- * of their pages are dirty now.  Those that wait already come first, then those
- * that are hot; each waits if it fits into what is left, by ascending address.
+ * of their pages are dirty now.  Groups that wait already are considered first,
+ * then hot groups; each waits if it fits into the rest of the budget, by
+ * ascending address.
  *
- * @refused is set if a hot group did not fit, and otherwise left alone.
- * @crowded is whether that happened in the last round, to any block: then those
- * that have waited for HOT_ROUNDS or more make room, to be sent and looked at
- * anew.
+ * @refused is set if a hot group did not fit, and otherwise left unchanged.
+ * @crowded tells whether that happened to any block in the last round.  If so,
+ * groups that have waited for HOT_ROUNDS or more make room: they are sent, and
+ * have to prove hot again.
  *
  * Returns: how many pages that wait are dirty now.
  */

@@ -197,7 +197,7 @@ static void clear_part(PageBitmap *map, Part part)
     }
 }
 
-/* Those of [@first, @end) among the bits of the word that has @bit. */
+/* Returns: a mask of the bits of [@first, @end) in the word that has @bit. */
 static unsigned long word_mask(unsigned long bit, unsigned long first,
                                unsigned long end)
 {
@@ -407,7 +407,7 @@ static unsigned long give_word(const Harvest *harvest, unsigned long page,
     return ctpopl(added);
 }
 
-/* Bits of others may be in the word that the range ends in. */
+/* The last word of the range may also have bits of pages beyond the range. */
 static unsigned long take_word(const Harvest *harvest, unsigned long page)
 {
     unsigned long *word = harvest->words + BIT_WORD(page);
@@ -467,8 +467,8 @@ static unsigned long harvest_groups(const Harvest *harvest,
 }
 
 /*
- * A group or a block that is not wholly in the range has pages of others, who
- * still need its bit.
+ * The summary bit of a group or a block that is only partly in the range must
+ * stay: it may stand for pages outside the range.
  */
 unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
                                   unsigned long dest_first,

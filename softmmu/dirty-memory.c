@@ -11,7 +11,8 @@
 #include "qemu/rcu.h"
 #include "sysemu/dirty-tracking.h"
 
-static uint64_t harvest(RAMBlock *rb, unsigned long first, unsigned long pages)
+static uint64_t harvest_block(RAMBlock *rb, unsigned long first,
+                              unsigned long pages)
 {
     unsigned long **blocks =
         qatomic_rcu_read(&ram_list.dirty_memory[DIRTY_MEMORY_MIGRATION])
@@ -34,9 +35,9 @@ static uint64_t harvest(RAMBlock *rb, unsigned long first, unsigned long pages)
 }
 
 /*
- * A RAMBlock begins at a word of the bitmaps (find_ram_offset()).  For TCG
- * pages count that were in rb->bmap already: they too are sent later, and may
- * be written after that.
+ * A RAMBlock begins at a word of the bitmaps (find_ram_offset()).  TCG is also
+ * told of pages that rb->bmap had already: these, too, are sent later, and the
+ * guest may write them after that.
  */
 uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
                                                ram_addr_t length)
@@ -48,7 +49,7 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     if (!pages) {
         return 0;
     }
-    count = harvest(rb, first, pages);
+    count = harvest_block(rb, first, pages);
     cpu_physical_memory_dirty_bits_cleared(rb->offset + start, length);
     if (rb->clear_bmap) {
         clear_bmap_set(rb, first, pages);
@@ -58,7 +59,7 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     return count;
 }
 
-/* All of it is armed, and stays so: nothing of it goes to rb->clear_bmap. */
+/* The chunk is armed and stays so: none of its pages go to rb->clear_bmap. */
 uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
 {
     unsigned long chunk = 1UL << rb->clear_bmap_shift;
@@ -72,10 +73,10 @@ uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
         rb->written = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
     }
     RCU_READ_LOCK_GUARD();
-    return harvest(rb, first, end - first);
+    return harvest_block(rb, first, end - first);
 }
 
-/* A page may be found by a clear, sent, written again, and found by a sync. */
+/* A clear may find a page, which is sent, written again and found by a sync. */
 uint64_t cpu_physical_memory_count_written(RAMBlock *rb, uint64_t synced)
 {
     return rb->written ?

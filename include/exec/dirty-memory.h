@@ -1,15 +1,15 @@
 /*
- * The summary of ram_list.dirty_memory, so that a migration finds what was
- * written without a look at all of it.
+ * The summary of ram_list.dirty_memory, by which a migration finds the pages
+ * that were written without looking at the whole bitmap.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Each of its blocks is a page block, whose summary comes and goes with it.
- * Only the summary of DIRTY_MEMORY_MIGRATION is complete: who takes pages of
- * another client looks at a small part of it.
+ * Each block of ram_list.dirty_memory is a page block, which includes its
+ * summary.  Only the summary of DIRTY_MEMORY_MIGRATION is complete; code that
+ * takes pages of another client looks at a small part of the bitmap anyway.
  *
- * Who clears bits need not clear the summary; only two do, one at a time:
- * cpu_physical_memory_sync_dirty_bitmap() and
+ * A function that clears bits need not clear the summary.  Only two functions
+ * do, one at a time: cpu_physical_memory_sync_dirty_bitmap() and
  * cpu_physical_memory_take_cleared().
  */
 
@@ -23,8 +23,8 @@
 struct RAMBlock;
 
 /*
- * What new RAM is dirty for.  A migration begins with all pages, whether they
- * were written or not: it needs no bits to know of those that came before it.
+ * The clients for which new RAM is dirty.  A migration begins with all pages,
+ * written or not, so it needs no bits for pages that existed before it began.
  */
 #define DIRTY_CLIENTS_NEW_RAM \
     ((1 << DIRTY_MEMORY_VGA) | (1 << DIRTY_MEMORY_CODE))
@@ -48,10 +48,10 @@ static inline void dirty_memory_mark(unsigned long *block,
 
 /*
  * cpu_physical_memory_sync_dirty_bitmap:
- * Move what DIRTY_MEMORY_MIGRATION has of @rb to @rb->bmap.  Pages that were
- * harvested but not re-armed are noted in @rb->clear_bmap, or re-armed if
- * there is none.  Called with the BQL, in an RCU critical section, and with
- * whatever guards @rb->bmap.
+ * Move the bits of @rb in DIRTY_MEMORY_MIGRATION to @rb->bmap.  Pages that
+ * were harvested but not re-armed are marked in @rb->clear_bmap, or re-armed
+ * if there is no such bitmap.  Called with the BQL, in an RCU critical
+ * section, and with the lock that guards @rb->bmap.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
@@ -60,13 +60,14 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
 
 /*
  * cpu_physical_memory_take_cleared:
- * memory_region_clear_dirty_bitmap() was called for the chunk that @page is in,
- * of those of @rb->clear_bmap.  If dirty page tracking has published what it
- * found by that (dirty_tracking_clear_publishes()), move what
- * DIRTY_MEMORY_MIGRATION has of the chunk to @rb->bmap.  Called with whatever
- * guards @rb->bmap, which keeps off syncs; neither the BQL nor RCU is needed.
- * Not in postcopy, where the other side knows what is yet to come.  It makes
- * @rb->written, to be given to page_bitmap_free() with @rb->bmap.
+ * memory_region_clear_dirty_bitmap() was called for the chunk of
+ * @rb->clear_bmap that @page is in.  If that published pages
+ * (dirty_tracking_clear_publishes()), move the chunk's bits in
+ * DIRTY_MEMORY_MIGRATION to @rb->bmap.  Called with the lock that guards
+ * @rb->bmap, which excludes syncs; neither the BQL nor RCU is needed.  Not to
+ * be called in postcopy, since the destination knows then which pages are
+ * still to come.  Allocates @rb->written, which has to be given to
+ * page_bitmap_free() when @rb->bmap is.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
@@ -75,7 +76,7 @@ uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
 /*
  * cpu_physical_memory_count_written:
  * Called after cpu_physical_memory_sync_dirty_bitmap() for all of @rb, which
- * returned @synced, and with what that is called with.
+ * returned @synced, under the same locks.
  * Returns: how many pages were added to @rb->bmap since the sync before, each
  * counted once whether a clear has found it, the sync, or both.
  */
@@ -84,16 +85,16 @@ uint64_t cpu_physical_memory_count_written(struct RAMBlock *rb,
 
 /*
  * cpu_physical_memory_dirty_bits_cleared:
- * Bits of @length bytes from @start on, in one RAMBlock, were taken: see to it
- * that TCG sets them with the next write.
+ * The bits of @length bytes from @start on, in one RAMBlock, were taken.  Have
+ * TCG set them again at the next write.
  */
 void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
                                             ram_addr_t length);
 
 /*
  * memory_region_update_dirty_log_masks:
- * What memory_region_get_dirty_log_mask() depends on has changed: start and
- * stop logging accordingly.  Called with the BQL.
+ * Start and stop logging after a change to something that
+ * memory_region_get_dirty_log_mask() depends on.  Called with the BQL.
  */
 void memory_region_update_dirty_log_masks(void);
 

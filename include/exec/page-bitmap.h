@@ -4,12 +4,13 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * The caller serialises all calls, those that only look included.  Page
- * numbers are below the @pages it was made with.
+ * The caller serialises all calls, including those that only look.  Page
+ * numbers are below the @pages that the bitmap was made with.
  *
- * That all pages of a group (PAGE_GROUP, page-block.h) are set is one bit, so
- * that to set all pages, or to find one of many, costs as little as if none
- * were.  The words of a group are written when the first of its pages changes.
+ * One bit says that all pages of a group (PAGE_GROUP, page-block.h) are set.
+ * So setting all pages, or finding one of many, costs as little as if none
+ * were set.  The words of a group are written when the first of its pages
+ * changes.
  *
  * QEMU's HBitmap (qemu/hbitmap.h) finds the next bit as quickly, but a
  * migration begins with all pages set, and clears each once: HBitmap would

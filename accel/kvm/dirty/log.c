@@ -3,10 +3,11 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * With KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, KVM_GET_DIRTY_LOG only copies, and
- * a page is re-armed by KVM_CLEAR_DIRTY_LOG just before it is read, chunk by
- * chunk: a harvest is published before its re-arm, and the reader calls
- * kvmd_slot_clear() first (I3).  Without it KVM_GET_DIRTY_LOG re-arms too.
+ * With KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, KVM_GET_DIRTY_LOG only copies the
+ * bitmap, and KVM_CLEAR_DIRTY_LOG re-arms pages just before they are read,
+ * chunk by chunk.  A harvest is then published before its re-arm, and the
+ * reader calls kvmd_slot_clear() first (I3).  Without the capability,
+ * KVM_GET_DIRTY_LOG re-arms the pages itself.
  */
 
 #include "mechanism.h"
@@ -69,7 +70,7 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->state, g_free);
 }
 
-/* KVM copies all of a slot, or nothing. */
+/* KVM copies the bitmap of a whole slot, never a part of it. */
 static int log_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
                        uint64_t pages)
 {
@@ -109,9 +110,9 @@ static uint64_t log_word_mask(uint64_t base, uint64_t first, uint64_t pages)
 }
 
 /*
- * KVM wants a range of whole words, or up to the slot's end.  Only pages that
- * were harvested may be cleared, and in the words at either end only those of
- * the range: a bit cleared beyond them is a write that nobody learns of.
+ * KVM takes a range of whole words, or one up to the slot's end.  Only pages
+ * that were harvested may be cleared, and in the words at either end only
+ * pages of the range: clearing any other bit loses a write.
  */
 static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
                      uint64_t first, uint64_t pages)

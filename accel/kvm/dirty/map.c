@@ -3,13 +3,13 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A harvest is no ioctl and no copy.  A bit of the summary stands for
- * KVM_DIRTY_SUMMARY_PAGES pages: a harvest looks at one bit for each of those,
- * and at the words of those that have a dirty page.  ordering.h tells in which
- * order, and why no page is missed.
+ * A harvest needs no ioctl and no copy.  A bit of the summary stands for a
+ * group of KVM_DIRTY_SUMMARY_PAGES pages: a harvest looks at one bit for each
+ * group, and at the words of the groups that have a dirty page.  ordering.h
+ * describes the order of these accesses, and why no page is missed.
  *
- * The mapping keeps the bitmap when KVM has removed the slot: what was written
- * up to that moment is found as well.
+ * The mapping keeps the bitmap after KVM has removed the slot, so a harvest
+ * then still finds the pages that were written up to the removal.
  */
 
 #include "mechanism.h"
@@ -121,7 +121,7 @@ static void map_harvest_group(KvmDirty *kvmd, KvmDirtySlot *slot,
     found(kvmd, slot, first * KVMD_WORD_PAGES, words, n);
 }
 
-/* By whole words of the summary. */
+/* Harvest a range, widened to whole words of the summary. */
 int kvmd_map_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, const KvmDirtyMap *map,
                      uint64_t first, uint64_t pages, KvmDirtyFound *found)
 {

@@ -1,27 +1,27 @@
 /*
- * When the rings are reaped, if nobody asks for it.
+ * The reaper thread: when rings are reaped outside of a sync.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A ring that fills up stops its vCPU.  A ring that is reaped too early has
- * the guest fault once more for each page that it writes again before the next
- * sync: pages in a ring are not armed and cost nothing.  So the reaper only
+ * A full ring stops its vCPU.  Reaping a ring too early costs the guest another
+ * fault for each page that it writes again before the next sync, since pages in
+ * a ring are un-armed and can be written without a fault.  So the reaper only
  * looks how full the rings are, as often as their growth demands, and reaps
- * those that have come to REAP_FILL.
+ * those that are filled up to REAP_FILL.
  */
 
 #include "engine.h"
 
-/* A working set of half a ring is never reaped but by a sync. */
+/* Only syncs reap the ring of a working set of less than half a ring. */
 #define REAP_FILL 0.5
 
 /*
- * The next look comes when this part of what is free will be filled: the rate
- * may quadruple meanwhile before a vCPU has to stop and reap for itself.
+ * The next look comes when this part of the free entries will be filled.  The
+ * rate may quadruple until then before a vCPU has to stop and reap its ring.
  */
 #define LOOK_FILL 0.25
 
-/* Shorter than this the wake-ups cost more than the exits they save. */
+/* At shorter intervals the wake-ups cost more than the exits they save. */
 #define INTERVAL_MIN 250                    /* microseconds */
 
 /* The stock reaper's only interval.  Nothing depends on it. */
@@ -30,7 +30,10 @@
 /* Slow down by doubling, so that a pause in the writing is no surprise. */
 #define INTERVAL_GROWTH 2
 
-/* Until the next look, with rings filled by @most, that grew so in @elapsed. */
+/*
+ * Returns: the time until the next look, if the fullest ring is filled by
+ * @most, and rings grew by @grown within @elapsed.
+ */
 static double reaper_look_after(int64_t interval, int64_t elapsed,
                                 double grown, double most)
 {
@@ -48,7 +51,7 @@ static void reaper_set_interval(KvmDirty *kvmd, int64_t now, double interval)
     kvmd->reaper_last = now;
 }
 
-/* Nothing before @now tells how fast the rings fill. */
+/* Forget the fill rates that were measured before @now. */
 static void reaper_start_anew(KvmDirty *kvmd, int64_t now, double interval)
 {
     kvmd->ops->look(kvmd);
@@ -62,7 +65,7 @@ static void reaper_look(KvmDirty *kvmd)
     int64_t elapsed = now - kvmd->reaper_last;
     KvmDirtyFill fill = kvmd->ops->look(kvmd);
     double next = reaper_look_after(interval, elapsed, fill.grown, fill.most);
-    /* If a ring is too fast for another look, now is the time. */
+    /* A ring that fills before the next look has to be reaped now. */
     double least = next < INTERVAL_MIN ? 0 : REAP_FILL;
 
     if (fill.most >= least) {
@@ -78,7 +81,7 @@ static bool reaper_held(KvmDirty *kvmd)
     return kvmd->vmm.reaper_held && kvmd->vmm.reaper_held(kvmd->opaque);
 }
 
-/* Sleep until the next look is due; it may come to be due earlier meanwhile. */
+/* Sleep until the next look is due; it may be brought forward meanwhile. */
 static void reaper_sleep_until_due(KvmDirty *kvmd)
 {
     while (!kvmd->reaper_stop) {
@@ -129,8 +132,8 @@ void kvmd_reaper_kick(KvmDirty *kvmd)
 }
 
 /*
- * A ring took no longer than since the last look to fill what was free: the
- * next look belongs a LOOK_FILL of that after now.
+ * A ring filled all of its free entries since the last look.  So the next look
+ * is due after LOOK_FILL of that time.
  */
 void kvmd_reaper_hurry(KvmDirty *kvmd)
 {

@@ -3,22 +3,22 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A harvest publishes what it finds and leaves it un-armed; whoever reads a
- * page calls kvmd_slot_clear() first, and that write-protects the regions it
- * is in (I3).  KVM does so through the one entry of a page table that a region
- * has, whatever was written in it.  Until then the guest writes to the pages
- * without a fault; and a page that is written between the harvest and its turn
- * to be read is not harvested once more.
+ * A harvest publishes the pages that it finds and leaves them un-armed.  The
+ * thread that reads a page calls kvmd_slot_clear() first, which write-protects
+ * the region of the page (I3).  KVM does so through the one page-table entry
+ * that maps the region, whichever of its pages were written.  Until then the
+ * guest writes to the pages without a fault, and a page that is written between
+ * its harvest and its turn to be read is not harvested once more.
  *
- * Nothing is harvested when a region is re-armed (I2): what was written in it
- * since stays in KVM's log, for the next harvest.
+ * Re-arming a region harvests nothing (I2): pages that were written in it since
+ * the harvest stay in KVM's log for the next harvest.
  */
 
 #include "mechanism.h"
 
 #include <linux/kvm_dirty_tracking.h>
 
-/* What KVM_WRITE_PROTECT_RANGE widens every range to. */
+/* KVM_WRITE_PROTECT_RANGE widens each range to a multiple of this. */
 #define REGION_SIZE (UINT64_C(2) << 20)
 
 /* A slot may begin within a region: its regions are those of the guest. */
@@ -103,7 +103,7 @@ int kvmd_regions_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
     return ret;
 }
 
-/* The first region from @region on, below @end, that is un-armed, or is not. */
+/* The first region in [@region, @end) that is un-armed, or that is armed. */
 static uint64_t region_find(const KvmDirtySlot *slot, uint64_t region,
                             uint64_t end, bool unarmed)
 {
@@ -146,8 +146,9 @@ static int regions_protect_unarmed(KvmDirty *kvmd, KvmDirtySlot *slot,
 }
 
 /*
- * The guest writes to what cannot be re-armed, and nothing tells of it: so it
- * is published again, to be read again when it can be.
+ * The guest can write to a region that KVM fails to re-arm, and KVM does not
+ * log these writes.  So the region is published again, and read again once it
+ * can be re-armed.
  */
 int kvmd_regions_rearm(KvmDirty *kvmd, KvmDirtySlot *slot,
                        uint64_t first, uint64_t pages)

@@ -1,5 +1,5 @@
 /*
- * What surrounds a change to a memory slot.
+ * Changes to memory slots, and the harvest and re-arm that each requires.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -71,8 +71,8 @@ static int slot_remove(KvmDirty *kvmd, KvmDirtySlot *slot,
 }
 
 /*
- * KVM may log a page as soon as it has the region: the slot is in the table
- * before.
+ * KVM may log a page as soon as it has the region, so the slot enters the table
+ * first.
  */
 static int slot_add(KvmDirty *kvmd,
                     const struct kvm_userspace_memory_region *region,
@@ -171,8 +171,8 @@ static int slot_resume(KvmDirty *kvmd, KvmDirtySlot *slot)
 }
 
 /*
- * If KVM refuses the log flag, it has no bitmap that a harvest could find:
- * each harvest fails, and publishes all of the slot.
+ * If KVM refuses the log flag, it has no bitmap to harvest.  Each harvest then
+ * fails, and publishes every page of the slot.
  */
 void kvmd_slots_pause(KvmDirty *kvmd)
 {

@@ -3,17 +3,17 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * In a slot that is logged, the first write to a huge page makes its vCPU
- * wait until KVM has split it.  Here they are split by a thread that the VMM
- * lends, a chunk at a time, so that nothing waits for long and it can be
- * abandoned between any two; KVM itself is told to split nothing when logging
- * begins, or logging would not begin in O(1).
+ * When a guest writes to a huge page of a logged slot for the first time, its
+ * vCPU waits until KVM has split the page.  A thread of the VMM splits huge
+ * pages before that, a chunk at a time, so that no other thread waits for long
+ * and the splitting can end after any chunk.  KVM itself is told to split no
+ * page when logging begins; otherwise logging would not begin in O(1).
  *
- * A page that is never written is split in vain.  So KVMD_SPLIT_AUTO goes
- * ahead only of a guest that is splitting: it looks how many huge pages went
- * within a short while in which it did nothing, and then splits AHEAD times as
- * much.  An idle guest keeps its huge pages, one that writes all over its
- * memory is soon overtaken.
+ * Splitting a page that the guest never writes is a waste.  KVMD_SPLIT_AUTO
+ * therefore works ahead only of a guest that causes splits: the thread counts
+ * the huge pages that disappear during a short time in which it splits none,
+ * and then splits AHEAD times as much.  An idle guest keeps its huge pages; the
+ * thread soon overtakes a guest that writes all over its memory.
  */
 
 #include "mechanism.h"
@@ -25,12 +25,13 @@
 #define SIZE_2M (UINT64_C(1) << 21)
 #define PAGES_2M_IN_1G 512
 
-/* How long the guest is watched. */
+/* How long the thread watches the guest. */
 #define WATCH (10 * G_TIME_SPAN_MILLISECOND)
 
 /*
- * 8 MiB for each page of 2 MiB that it split meanwhile: whoever writes all
- * over its memory is left five times further behind with each look.
+ * 8 MiB for each page of 2 MiB that the guest's writes split meanwhile: a guest
+ * that writes all over its memory falls five times further behind with each
+ * look.
  */
 #define AHEAD 4
 
@@ -83,8 +84,8 @@ static int split_add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
 }
 
 /*
- * A slot that goes away meanwhile is no mistake: KVM skips what is no memory.
- * One that comes is split by faults.
+ * A slot may be removed meanwhile: KVM skips addresses without memory.  The
+ * huge pages of a slot that is added are split by faults.
  */
 bool kvmd_split_begin(KvmDirty *kvmd)
 {
@@ -104,7 +105,7 @@ bool kvmd_split_begin(KvmDirty *kvmd)
     return active;
 }
 
-/* Split one chunk of @range; what is left of it is in @range then. */
+/* Split one chunk of @range, and leave the rest of the range in @range. */
 static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
 {
     uint64_t size = range->size;
@@ -127,7 +128,7 @@ static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
     kvmd->stats.split_done += size - range->size;
 }
 
-/* How much memory is mapped by huge pages, in pages of 2 MiB. */
+/* Returns: how much memory huge pages map, in pages of 2 MiB. */
 static uint64_t split_huge_pages(const KvmDirty *kvmd)
 {
     uint64_t of_2m = 0, of_1g = 0;
@@ -162,7 +163,7 @@ static uint64_t split_watch(KvmDirty *kvmd)
     return 0;
 }
 
-/* Split all ranges, or, if @wait, only so far ahead of the guest. */
+/* Split all ranges; with @wait, stay only so far ahead of the guest. */
 static void split_ranges(KvmDirty *kvmd, bool wait)
 {
     uint64_t left = wait ? 0 : UINT64_MAX;

@@ -198,7 +198,7 @@ static void test_signal(void)
 	struct kvm_vcpu *vcpu;
 	struct kvm_vm *vm = toucher_vm(both_caps, 2, 1, &vcpu);
 	uint64_t calls = 0;
-	int i, round;
+	int i, round, signals = 0;
 
 	for (i = 0; i < ARRAY_SIZE(mems); i++) {
 		TEST_ASSERT(test_mem_map(&mems[i], VM_MEM_SRC_ANONYMOUS),
@@ -218,8 +218,9 @@ static void test_signal(void)
 		calls += call_until_done(vm, KVM_WRITE_PROTECT_RANGE, 0,
 					 2 * half);
 		end_alarms();
+		signals += nr_alarms;
 	}
-	pr_info("  %lu calls, %d signals\n", calls, nr_alarms);
+	pr_info("  %lu calls, %d signals\n", calls, signals);
 	kvm_vm_free(vm);
 	for (i = 0; i < ARRAY_SIZE(mems); i++)
 		test_mem_unmap(&mems[i]);

@@ -130,12 +130,12 @@ static inline void vm_collect_dirty_bits(struct kvm_vm *vm, uint64_t gpa,
 	TEST_ASSERT(!ret, KVM_IOCTL_ERROR(KVM_COLLECT_DIRTY_BITS, ret));
 }
 
-/* How many signals begin_alarms() has led to, in all. */
+/* How many signals the last begin_alarms() has led to. */
 extern int nr_alarms;
 
 /*
- * Has the process get a SIGALRM every 300 us, until end_alarms().  A signal ends
- * an ioctl that looks for one.
+ * Sends the process a SIGALRM every 300 us until end_alarms(), or less often where
+ * signals are slow.  A signal ends an ioctl that looks for one.
  */
 void begin_alarms(void);
 void end_alarms(void);
