@@ -11,7 +11,12 @@
 #include "kvm_util.h"
 #include "test_util.h"
 #include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "named_tests.h"
+#include "test_mem.h"
+#include "test_random.h"
+#include "touching_guest.h"
 
 #define LOG		KVM_MEM_LOG_DIRTY_PAGES
 #define NEXT_SLOT	2

@@ -10,7 +10,12 @@
 #include "kvm_util.h"
 #include "test_util.h"
 #include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "mmu_stats.h"
+#include "named_tests.h"
+#include "test_mem.h"
+#include "touching_guest.h"
 
 #define LOG		KVM_MEM_LOG_DIRTY_PAGES
 #define OTHER_SLOT	2
@@ -102,6 +107,20 @@ static void write_pages(struct rig *rig, uint64_t first, uint64_t n,
 {
 	guest_stride(rig->vcpu, GUEST_WRITE, rig->mem.gpa + first * PAGE_SIZE,
 		     stride * PAGE_SIZE, DIV_ROUND_UP(n, stride), 2);
+}
+
+/*
+ * Has KVM zap the mappings of the first @npages pages, and with them the dirty
+ * bits.  KVM unmaps what userspace protects.
+ */
+static void zap(struct rig *rig, uint64_t npages)
+{
+	const size_t size = npages * PAGE_SIZE;
+	void *hva = rig->mem.hva;
+
+	TEST_ASSERT(!mprotect(hva, size, PROT_READ) &&
+		    !mprotect(hva, size, PROT_READ | PROT_WRITE),
+		    "mprotect failed: %s", strerror(errno));
 }
 
 static int enable(struct kvm_vm *vm, uint32_t flags, uint64_t arg)
@@ -215,11 +234,8 @@ static void harvests(enum vm_mem_backing_src_type src, uint64_t gpa,
 			vm_write_protect_range(rig.vm, gpa, npages * PAGE_SIZE);
 	}
 
-	/* The mapping goes, and with it the dirty bits. */
 	write_pages(&rig, 1, npages - 1, 5);
-	TEST_ASSERT(!mprotect(rig.mem.hva, npages * PAGE_SIZE, PROT_READ) &&
-		    !mprotect(rig.mem.hva, npages * PAGE_SIZE,
-			      PROT_READ | PROT_WRITE), "mprotect failed");
+	zap(&rig, npages);
 	collect(&rig);
 	expect(&rig, 1, npages - 1, 5, "written and zapped");
 	rig_free(&rig);
@@ -443,9 +459,7 @@ static void test_slot_goes(void)
 
 	/* No collect will log once more what had been zapped. */
 	write_pages(&rig, 3, PAGES_2M - 3, 17);
-	TEST_ASSERT(!mprotect(rig.mem.hva, PAGES_2M * PAGE_SIZE, PROT_READ) &&
-		    !mprotect(rig.mem.hva, PAGES_2M * PAGE_SIZE,
-			      PROT_READ | PROT_WRITE), "mprotect failed");
+	zap(&rig, PAGES_2M);
 	take(&rig);
 	expect(&rig, 3, PAGES_2M - 3, 17, "zapped");
 	test_mem_delete(rig.vm, &rig.mem);

@@ -2,21 +2,26 @@
 /*
  * Fuzzes dirty tracking as a hostile userspace would: threads throw random
  * operations at a few VMs, at the memory that these are made of, and at what they
- * have mapped of KVM's.  The kernel has to stay whole, which is the kernel's to
- * say (KASAN, lockdep, its warnings), and no page that a guest has written may be
- * lost.
+ * have mapped of KVM's.  The kernel has to stay whole: it says itself whether it
+ * has (KASAN, lockdep, its warnings).  And no page that a guest has written may
+ * be lost.
  *
- * It goes by episodes, each in a process of its own.  What an operation does
- * follows from the seed, the episode, its thread and its index alone, so that an
- * episode that fails can be had again with fewer and fewer of its operations.
+ * The program runs episodes, each in a process of its own.  What an operation
+ * does follows from the seed, the episode, its thread and its index alone, so
+ * that an episode that fails can run again with fewer and fewer operations.
  */
 #define _GNU_SOURCE /* for program_invocation_short_name */
 #include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 
+#include "kvm_util.h"
+#include "test_util.h"
 #include "dirty_tracking_fuzz/ops_dirty.h"
 #include "dirty_tracking_fuzz/ops_host.h"
 #include "dirty_tracking_fuzz/ops_vm.h"
+#include "dirty_tracking_fuzz/witness.h"
 
 #define MAX_THREADS	4
 #define OPS		60	/* of each thread */
@@ -297,19 +302,6 @@ static void list_ops(void)
 		for (call.index = 0; call.index < nr_ops(call.thread); call.index++)
 			printf("%d.%d %s\n", call.thread, call.index,
 			       find_op(&call)->name);
-}
-
-/* So that pages are merged, collapsed and refused all the time. */
-static void set_up_host(void)
-{
-	write_file("/sys/kernel/mm/ksm/run", "1");
-	write_file("/sys/kernel/mm/ksm/sleep_millisecs", "5");
-	write_file("/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
-		   "5");
-	write_file("/proc/sys/vm/nr_hugepages", "16");
-	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
-	write_file("/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait", "N");
-	write_file("/sys/kernel/debug/fail_page_alloc/min-order", "0");
 }
 
 static void help(const char *name)

@@ -10,7 +10,13 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "kvm_util.h"
+#include "test_util.h"
+#include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "test_mem.h"
+#include "touching_guest.h"
 
 #define MiB		(1UL << 20)
 #define GiB		(1UL << 30)

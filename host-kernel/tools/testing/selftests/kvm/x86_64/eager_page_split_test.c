@@ -9,7 +9,11 @@
 #include "kvm_util.h"
 #include "test_util.h"
 #include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "named_tests.h"
+#include "test_mem.h"
+#include "touching_guest.h"
 
 #define LOG		KVM_MEM_LOG_DIRTY_PAGES
 #define NR_HUGE		8UL

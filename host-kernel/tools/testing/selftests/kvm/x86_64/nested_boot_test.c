@@ -9,8 +9,14 @@
 #define _GNU_SOURCE /* for program_invocation_name */
 #include <time.h>
 
+#include "kvm_util.h"
+#include "test_util.h"
+#include "processor.h"
 #include "dirty_tracking.h"
+#include "mmu_stats.h"
 #include "nested_guest.h"
+#include "test_mem.h"
+#include "touching_guest.h"
 
 #define POOL_GPA	(TEST_GPA - PG_SIZE_1G)
 #define POOL_SLOT	2

@@ -8,8 +8,14 @@
 #include "kvm_util.h"
 #include "test_util.h"
 #include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "mmu_stats.h"
+#include "named_tests.h"
 #include "nested_guest.h"
+#include "test_mem.h"
+#include "test_random.h"
+#include "touching_guest.h"
 
 #define NPAGES		(4 * PAGES_2M + 5)
 #define MEM_GPA		(TEST_GPA + 3 * PAGE_SIZE)

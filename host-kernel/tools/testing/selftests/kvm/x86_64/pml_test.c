@@ -8,7 +8,12 @@
 #include "kvm_util.h"
 #include "test_util.h"
 #include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "mmu_stats.h"
+#include "named_tests.h"
+#include "test_mem.h"
+#include "touching_guest.h"
 
 /* More than the CPU's buffer has room for, 512 entries. */
 #define NPAGES		1300UL

@@ -14,7 +14,13 @@
 #include "kvm_util.h"
 #include "test_util.h"
 #include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "mmu_stats.h"
+#include "named_tests.h"
+#include "test_mem.h"
+#include "test_random.h"
+#include "touching_guest.h"
 
 #define OTHER_SLOT	2
 #define MAP_SIZE	(3UL << 30)

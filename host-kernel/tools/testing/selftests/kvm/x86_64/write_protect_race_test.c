@@ -18,11 +18,17 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include <asm/barrier.h>
+
 #include "kvm_util.h"
 #include "test_util.h"
 #include "processor.h"
+#include "dirty_bitmap.h"
 #include "dirty_tracking.h"
 #include "nested_guest.h"
+#include "test_mem.h"
+#include "test_random.h"
+#include "touching_guest.h"
 
 #define OTHER_SLOT		2
 #define EDGE_SLOT		3

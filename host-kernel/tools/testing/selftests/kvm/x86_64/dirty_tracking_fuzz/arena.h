@@ -8,12 +8,12 @@
 #define SELFTEST_KVM_FUZZ_ARENA_H
 
 #include <setjmp.h>
-#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/mman.h>
+#include <sys/types.h>
 
-#include "test_util.h"
 #include "failure.h"
-#include "rng.h"
 
 #define PAGE		4096UL
 #define MIB		(1UL << 20)
@@ -55,34 +55,28 @@ enum backing {
 #define BUFFER_ROOM	(4 * MIB)
 #define BUFFER_SIZE	(2 * MIB)
 
-static inline void *map_at(uint64_t where, size_t size, int prot, int flags,
-			   int fd, off_t offset)
-{
-	return mmap((void *)where, size, prot, flags | MAP_FIXED, fd, offset);
-}
+/* Maps @size bytes at @where in place of what is there, as mmap() does. */
+void *map_at(uint64_t where, size_t size, int prot, int flags, int fd,
+	     off_t offset);
 
-/* May fail in an operation: whoever touches it is prepared for that. */
-static inline void map_memory(uint64_t where, size_t size, int prot)
-{
-	map_at(where, size, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-	       -1, 0);
-}
+/*
+ * Maps private memory of zeroes, with no word if this fails, as it may in an
+ * operation.  Whatever touches the memory uses touch().
+ */
+void map_memory(uint64_t where, size_t size, int prot);
 
 /* What was there is gone, and what touches it gets a SIGSEGV. */
-static inline void unmap_at(uint64_t where, size_t size)
-{
-	map_memory(where, size, PROT_NONE);
-}
+void unmap_at(uint64_t where, size_t size);
+
+/* Maps the buffer of a thread. */
+void map_buffer(int thread);
+
+/* Maps what slots are made of. */
+void map_backings(void);
 
 static inline uint64_t buffer_of(int thread)
 {
 	return BUFFERS_BASE + thread * BUFFER_ROOM;
-}
-
-static inline void map_buffer(int thread)
-{
-	map_memory(buffer_of(thread), BUFFER_SIZE, PROT_READ | PROT_WRITE);
-	map_memory(buffer_of(thread) + BUFFER_SIZE, PAGE, PROT_READ);
 }
 
 static inline uint64_t backing_base(enum backing backing)
@@ -90,59 +84,17 @@ static inline uint64_t backing_base(enum backing backing)
 	return MEMORY_BASE + backing * BACKING_SIZE;
 }
 
-/*
- * Ordinary pages where the host has no huge ones left.  Each huge page has a
- * mapping of its own, so that no operation splits one: Linux 6.1.192 takes
- * i_mmap_rwsem only after hugetlb_split() has asserted that it is held.
- */
-static inline void map_huge_pages(void)
-{
-	uint64_t where = backing_base(BACKING_HUGETLB);
-	int fd = memfd_create("huge", MFD_HUGETLB);
-	off_t offset;
+/* Where touch() goes on if memory is not there, and whether it is active. */
+extern __thread sigjmp_buf not_there;
+extern __thread volatile bool touching;
 
-	for (offset = 0; offset < BACKING_SIZE; offset += 2 * MIB)
-		if (fd < 0 ||
-		    map_at(where + offset, 2 * MIB, PROT_READ | PROT_WRITE,
-			   MAP_SHARED, fd, offset) == MAP_FAILED)
-			map_memory(where + offset, 2 * MIB,
-				   PROT_READ | PROT_WRITE);
-	if (fd >= 0)
-		close(fd);
-}
-
-static inline void map_backings(void)
-{
-	int fd = memfd_create("fuzz", 0);
-
-	map_memory(MEMORY_BASE, MEMORY_SIZE, PROT_READ | PROT_WRITE);
-	madvise((void *)backing_base(BACKING_SMALL), BACKING_SIZE,
-		MADV_NOHUGEPAGE);
-	madvise((void *)backing_base(BACKING_THP), BACKING_SIZE, MADV_HUGEPAGE);
-	TEST_ASSERT(fd >= 0 && !ftruncate(fd, BACKING_SIZE), "no memfd: %s",
-		    strerror(errno));
-	map_at(backing_base(BACKING_SHMEM), BACKING_SIZE,
-	       PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	map_huge_pages();
-}
+/* Handles SIGSEGV and SIGBUS.  Outside of touch() these end the process. */
+void on_not_there(int signo);
 
 /*
- * What is touched may be unmapped by another thread, or be beyond a file's end.
- * Who touches such memory does so in here, and is told if it was not all.
+ * Does @statement, which touches memory that another thread may unmap, or that
+ * may be beyond a file's end.  Its value is false if not all of it was there.
  */
-static __thread sigjmp_buf not_there;
-static __thread volatile bool touching;
-
-static inline void on_not_there(int signo)
-{
-	if (!touching) {
-		signal(signo, SIG_DFL);
-		return;
-	}
-	siglongjmp(not_there, 1);
-}
-
 #define touch(statement)				\
 ({							\
 	bool __done;					\
@@ -158,4 +110,4 @@ static inline void on_not_there(int signo)
 	__done;						\
 })
 
-#endif
+#endif /* SELFTEST_KVM_FUZZ_ARENA_H */

@@ -14,39 +14,20 @@ struct rng {
 	uint64_t state;
 };
 
-/* splitmix64 */
-static inline uint64_t rng_next(struct rng *rng)
-{
-	uint64_t z = rng->state += 0x9e3779b97f4a7c15ULL;
+/* Returns the generator of one operation. */
+struct rng rng_of(uint64_t seed, uint64_t episode, uint64_t thread,
+		  uint64_t index);
 
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-	return z ^ (z >> 31);
-}
+/* Returns 64 random bits. */
+uint64_t rng_next(struct rng *rng);
 
-static inline struct rng rng_of(uint64_t seed, uint64_t episode,
-				uint64_t thread, uint64_t index)
-{
-	struct rng rng = { seed };
+/* Returns a random number in [0, @limit). */
+uint64_t rng_below(struct rng *rng, uint64_t limit);
 
-	rng.state = rng_next(&rng) ^ episode;
-	rng.state = rng_next(&rng) ^ thread;
-	rng.state = rng_next(&rng) ^ index;
-	rng_next(&rng);
-	return rng;
-}
+/* Returns true once in @n times. */
+bool rng_once_in(struct rng *rng, uint64_t n);
 
-static inline uint64_t rng_below(struct rng *rng, uint64_t limit)
-{
-	return rng_next(rng) % limit;
-}
-
-/* True once in @n times. */
-static inline bool rng_once_in(struct rng *rng, uint64_t n)
-{
-	return !rng_below(rng, n);
-}
-
+/* One of the elements of @array. */
 #define rng_pick(rng, array) ((array)[rng_below(rng, ARRAY_SIZE(array))])
 
-#endif
+#endif /* SELFTEST_KVM_FUZZ_RNG_H */

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What KVM and the host count of page faults and page tables. */
+#ifndef SELFTEST_KVM_MMU_STATS_H
+#define SELFTEST_KVM_MMU_STATS_H
+
+#include "kvm_util.h"
+
+/* Whether KVM has a statistic of VMs with this name. */
+bool vm_has_stat(struct kvm_vm *vm, const char *name);
+
+/* Returns how many page faults of the vCPU KVM has handled, spurious ones too. */
+uint64_t vcpu_page_faults(struct kvm_vcpu *vcpu);
+
+/*
+ * Returns the KiB that KVM has allocated for the page tables of all VMs, or ~0
+ * if the host does not say.
+ */
+uint64_t page_table_kib(void);
+
+#endif /* SELFTEST_KVM_MMU_STATS_H */
