@@ -677,7 +677,14 @@ static void kvm_dirty_tracking_begin(void)
     dirty->split_wanted = runstate_is_running();
     dirty->rounds = 0;
     kvmd_stats(dirty->engine, &dirty->round_stats);
-    dirty->all_dirty = kvm_dirty_tracking_clear_publishes();
+    /*
+     * With rings, the first sync has to wait for vCPUs and releases the BQL for
+     * that, while the migration holds the RAM list's lock.  A thread that adds
+     * RAM would then wait for this lock with the BQL held, for ever.  The next
+     * sync finds the same entries.
+     */
+    dirty->all_dirty = kvm_dirty_tracking_clear_publishes() ||
+        kvmd_ring_size(dirty->engine);
 }
 
 static void kvm_dirty_tracking_end(void)
