@@ -379,20 +379,22 @@ class Options:
             )
 
 
+def build(what: str, script: str, *arguments: str) -> None:
+    """Bring something of ours up to date."""
+    done = subprocess.run(
+        [ROOT / "scripts" / script, "--quiet", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        check=False,
+    )
+    if done.returncode:
+        raise Failure(f"{what} cannot be built; what is wrong is said above")
+
+
 def find_kernel(name: str) -> Path:
     """The bzImage, brought up to date if it is one of ours."""
     if name in KINDS:
-        built = subprocess.run(
-            [ROOT / "scripts/build-kernel", "--quiet", name],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            check=False,
-        )
-        if built.returncode:
-            raise Failure(
-                f"the kernel {name} cannot be built; what is wrong is said "
-                "above"
-            )
+        build(f"the kernel {name}", "build-kernel", name)
         return BUILD / "linux" / name / "bzImage"
     try:
         with open(name, "rb") as file:
@@ -410,21 +412,6 @@ def find_kernel(name: str) -> Path:
     return Path(name)
 
 
-def built(script: str, program: Path, what: str) -> Path:
-    """An emulator of ours, brought up to date."""
-    done = subprocess.run(
-        [ROOT / "scripts" / script, "--quiet"],
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        check=False,
-    )
-    if done.returncode:
-        raise Failure(
-            f"{what} cannot be built; what is wrong is said above"
-        )
-    return program
-
-
 def find_emulator(options: Options) -> Path:
     """Debian's, or for another CPU ours."""
     if options.intel:
@@ -432,9 +419,11 @@ def find_emulator(options: Options) -> Path:
             intel.check_installed()
         except intel.Missing as missing:
             raise Failure(str(missing)) from None
-        return built("build-bochs", BOCHS, "the Intel CPU")
+        build("the Intel CPU", "build-bochs")
+        return BOCHS
     if options.hostile:
-        return built("build-lab-cpu", HOSTILE_QEMU, "the hostile CPU")
+        build("the hostile CPU", "build-lab-cpu")
+        return HOSTILE_QEMU
     if not os.access(QEMU, os.X_OK):
         raise Failure(f"there is no {QEMU}; scripts/deps installs it")
     return QEMU
