@@ -13,6 +13,7 @@
 #include "processor.h"
 #include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "mmu_stats.h"
 #include "named_tests.h"
 #include "test_mem.h"
 #include "test_random.h"
@@ -667,16 +668,7 @@ static void test_many_slots(void)
 /* In bytes; what the kernel has allocated with vmalloc(). */
 static uint64_t vmalloc_used(void)
 {
-	FILE *f = fopen("/proc/meminfo", "r");
-	unsigned long kib = 0;
-	char line[128];
-
-	TEST_ASSERT(f, "no /proc/meminfo");
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "VmallocUsed: %lu", &kib) == 1)
-			break;
-	fclose(f);
-	return kib << 10;
+	return meminfo_kib("VmallocUsed") << 10;
 }
 
 static void test_leaks(void)

@@ -15,6 +15,7 @@
 #include "processor.h"
 #include "dirty_bitmap.h"
 #include "dirty_tracking.h"
+#include "mmu_stats.h"
 #include "test_mem.h"
 #include "touching_guest.h"
 
@@ -229,28 +230,6 @@ static void rearm(struct bench *b)
 		kvm_vm_reset_dirty_ring(b->vm);
 }
 
-/* How often the vCPU has left the guest. */
-static uint64_t count_exits(struct kvm_vcpu *vcpu)
-{
-	struct kvm_stats_desc *descs, *desc;
-	struct kvm_stats_header header;
-	int fd = vcpu_get_stats_fd(vcpu);
-	uint64_t exits = ~0ULL;
-	uint32_t i;
-
-	read_stats_header(fd, &header);
-	descs = read_stats_descriptors(fd, &header);
-	for (i = 0; i < header.num_desc; i++) {
-		desc = get_stats_descriptor(descs, i, &header);
-		if (!strcmp(desc->name, "exits"))
-			read_stat_data(fd, &header, desc, &exits, 1);
-	}
-	TEST_ASSERT(exits != ~0ULL, "KVM does not count exits");
-	free(descs);
-	close(fd);
-	return exits;
-}
-
 static void write_all(struct bench *b)
 {
 	guest_stride(b->vcpu, GUEST_WRITE, b->mem.gpa, PAGE_SIZE, b->mem.npages,
@@ -288,11 +267,11 @@ static void figure_rearm(void)
 			    mebibytes * PAGES_PER_MIB);
 		bench_log(&b);
 		for (round = 0; round < 3; round++) {
-			exits = count_exits(b.vcpu);
+			exits = vcpu_stat(b.vcpu, "exits");
 			start = now();
 			write_all(&b);
 			written = now() - start;
-			exits = count_exits(b.vcpu) - exits;
+			exits = vcpu_stat(b.vcpu, "exits") - exits;
 
 			start = now();
 			harvest(&b);
@@ -383,12 +362,12 @@ struct written {
 static uint64_t harvest_spread(struct bench *b, uint64_t count,
 			       struct written *written)
 {
-	uint64_t exits = count_exits(b->vcpu), start = now(), spent;
+	uint64_t exits = vcpu_stat(b->vcpu, "exits"), start = now(), spent;
 
 	guest_stride(b->vcpu, GUEST_WRITE, b->mem.gpa,
 		     b->mem.npages / count * PAGE_SIZE, count, ++b->stamp);
 	written->ns = now() - start;
-	written->exits = count_exits(b->vcpu) - exits;
+	written->exits = vcpu_stat(b->vcpu, "exits") - exits;
 	start = now();
 	harvest(b);
 	rearm(b);

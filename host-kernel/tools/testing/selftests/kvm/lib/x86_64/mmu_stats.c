@@ -10,7 +10,7 @@ bool vm_has_stat(struct kvm_vm *vm, const char *name)
 	return data != ~0ULL;
 }
 
-uint64_t vcpu_page_faults(struct kvm_vcpu *vcpu)
+uint64_t vcpu_stat(struct kvm_vcpu *vcpu, const char *name)
 {
 	struct kvm_stats_desc *descs, *desc;
 	int fd = vcpu_get_stats_fd(vcpu), i;
@@ -21,25 +21,36 @@ uint64_t vcpu_page_faults(struct kvm_vcpu *vcpu)
 	descs = read_stats_descriptors(fd, &header);
 	for (i = 0; i < header.num_desc; i++) {
 		desc = get_stats_descriptor(descs, i, &header);
-		if (!strcmp(desc->name, "pf_taken"))
+		if (!strcmp(desc->name, name))
 			read_stat_data(fd, &header, desc, &value, 1);
 	}
 	free(descs);
 	close(fd);
-	TEST_ASSERT(value != ~0ULL, "page faults are not counted");
+	TEST_ASSERT(value != ~0ULL, "KVM does not count %s", name);
 	return value;
+}
+
+uint64_t vcpu_page_faults(struct kvm_vcpu *vcpu)
+{
+	return vcpu_stat(vcpu, "pf_taken");
+}
+
+uint64_t meminfo_kib(const char *name)
+{
+	FILE *f = fopen("/proc/meminfo", "r");
+	unsigned long value, kib = ~0UL;
+	char line[128], found[64];
+
+	TEST_ASSERT(f, "no /proc/meminfo");
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%63[^:]: %lu", found, &value) == 2 &&
+		    !strcmp(found, name))
+			kib = value;
+	fclose(f);
+	return kib;
 }
 
 uint64_t page_table_kib(void)
 {
-	FILE *f = fopen("/proc/meminfo", "r");
-	unsigned long kib = ~0UL;
-	char line[128];
-
-	TEST_ASSERT(f, "no /proc/meminfo");
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "SecPageTables: %lu", &kib) == 1)
-			break;
-	fclose(f);
-	return kib;
+	return meminfo_kib("SecPageTables");
 }
