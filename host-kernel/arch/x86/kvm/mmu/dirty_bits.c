@@ -163,17 +163,26 @@ void __kvm_mark_relog(const struct kvm_memory_slot *slot, gfn_t gfn)
 	mark_region_active(slot, gfn);
 }
 
+/* Logs the pages of one word that are marked for relog, and returns them. */
+static unsigned long log_relog_word(struct kvm_memory_slot *slot, unsigned long word)
+{
+	unsigned long *relog = &slot->arch.dirty_bits.relog[word], bits;
+
+	if (!READ_ONCE(*relog))
+		return 0;
+
+	bits = xchg(relog, 0);
+	kvm_dirty_bitmap_log(slot->shared_bitmap, word, bits);
+	return bits;
+}
+
 /* No collect of this slot follows that would do it. */
 static void log_relog_pages(struct kvm_memory_slot *slot)
 {
-	unsigned long *relog = slot->arch.dirty_bits.relog;
-	unsigned long word, bits;
+	unsigned long word;
 
-	for (word = 0; word < BITS_TO_LONGS(slot->npages); word++) {
-		bits = xchg(&relog[word], 0);
-		if (bits)
-			kvm_dirty_bitmap_log(slot->shared_bitmap, word, bits);
-	}
+	for (word = 0; word < BITS_TO_LONGS(slot->npages); word++)
+		log_relog_word(slot, word);
 }
 
 void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot)
@@ -496,17 +505,13 @@ static bool collect_roots(struct collect *c, gfn_t gfn)
  */
 static void collect_relog(struct collect *c, gfn_t gfn)
 {
-	unsigned long *relog = c->slot->arch.dirty_bits.relog;
 	unsigned long page, end, word, bits;
 
 	clip(c->slot, gfn, REGION_PAGES, &page, &end);
 	for (word = page / BITS_PER_LONG; word * BITS_PER_LONG < end; word++) {
-		if (!READ_ONCE(relog[word]))
-			continue;
-		bits = xchg(&relog[word], 0);
-		kvm_dirty_bitmap_log(c->slot->shared_bitmap, word, bits);
+		bits = log_relog_word(c->slot, word);
 		c->pages += hweight_long(bits);
-		c->flush = true;
+		c->flush |= bits != 0;
 	}
 }
 
