@@ -68,12 +68,12 @@ typedef struct DirtyTrackingOps {
 void dirty_tracking_register(const DirtyTrackingOps *ops);
 
 /*
- * dirty_tracking_begin: a migration, which has yet to send every page, is about
- * to turn logging on, unless it is on already, and to make its first sync.
- * Rounds are counted from here; huge pages are split from that sync on.  If
- * clearing a chunk publishes what was written there, the first sync has nothing
- * to find and does not go through memory.  Called with the BQL held, which the
- * caller does not release before the sync.
+ * dirty_tracking_begin: a migration, which has yet to send every page, is
+ * about to turn logging on, unless it is on already, and to make its first
+ * sync.  Rounds are counted from here; huge pages are split from that sync on.
+ * If clearing a chunk publishes what was written there, or with dirty rings,
+ * the first sync has nothing to do and does nothing.  Called with the BQL
+ * held, which the caller does not release before the sync.
  */
 void dirty_tracking_begin(void);
 
