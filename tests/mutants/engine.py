@@ -31,6 +31,7 @@ VARIANTS = {
     "random": "hooked",
     "reaper": "clocked",
     "split": "plain",
+    "vcpu": "plain",
 }
 INCLUDED = {
     "plain": [],

@@ -6,6 +6,7 @@
 
 #include "rig.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -130,10 +131,21 @@ static int on_ioctl(void *opaque, unsigned long request, void *arg)
     return fake_vm_ioctl(r->fake, request, arg);
 }
 
+static int on_vcpu_ioctl(void *opaque, void *vcpu, unsigned long request,
+                         void *arg)
+{
+    const RigVcpu *v = vcpu;
+
+    (void)opaque, (void)arg;
+    g_assert_cmpuint(request, ==, KVM_GET_STATS_FD);
+    return v->stats_fd ? dup(v->stats_fd) : -ENOTTY;
+}
+
 Rig *rig_new_on(FakeKvm *fake, const KvmDirtyConfig *config, GError **error)
 {
     static const KvmDirtyVmm vmm = {
         .vm_ioctl = on_ioctl,
+        .vcpu_ioctl = on_vcpu_ioctl,
         .publish = on_publish,
         .collected = on_collected,
         .overflowed = on_overflowed,

@@ -107,6 +107,7 @@ typedef struct RigVcpu {
     KvmDirtyVcpu *kvmd;         /* NULL while removed */
     unsigned long id;
     bool in_full;               /* its thread is in kvmd_vcpu_ring_full() */
+    int stats_fd;               /* KVM_GET_STATS_FD's; 0 if it has none */
 } RigVcpu;
 
 RigVcpu *rig_vcpu(Rig *r, unsigned long id);

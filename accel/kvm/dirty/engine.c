@@ -44,8 +44,9 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     kvmd->page_size = sysconf(_SC_PAGESIZE);
     kvmd->split = KVMD_SPLIT_OFF;
     kvmd->spaces = g_ptr_array_new();
-    kvmd->vcpus = g_ptr_array_new_with_free_func(g_free);
-    kvmd->vm_stats = kvmd_vm_stats_open(kvmd);
+    kvmd->vcpus = g_ptr_array_new_with_free_func(kvmd_vcpu_free);
+    kvmd->kvm_stats = kvmd_kvm_stats_open(
+        kvmd_vm_ioctl(kvmd, KVM_GET_STATS_FD, NULL));
     mechanism = kvmd_choose(kvmd, config, "dirty-tracking=", KVMD_CHOICE_NEW,
                             error);
     if (mechanism == KVMD_AUTO) {
@@ -113,7 +114,7 @@ void kvmd_free(KvmDirty *kvmd)
     }
     kvmd_slots_free(kvmd);
     g_ptr_array_unref(kvmd->vcpus);
-    kvmd_vm_stats_close(kvmd->vm_stats);
+    kvmd_kvm_stats_close(kvmd->kvm_stats);
     kvmd_choice_forget(kvmd);
     g_clear_pointer(&kvmd->split_ranges, g_array_unref);
     g_cond_clear(&kvmd->split_wake);
@@ -247,7 +248,26 @@ void kvmd_vcpu_remove(KvmDirtyVcpu *vcpu)
         kvmd->ops->vcpu_remove(vcpu);
     }
     vcpu->vcpu = NULL;
+    g_clear_pointer(&vcpu->kvm_stats, kvmd_kvm_stats_close);
     g_mutex_unlock(&kvmd->lock);
+}
+
+/* KVM counts a fault here if it maps a page, or makes one writable again. */
+bool kvmd_vcpu_faults(KvmDirtyVcpu *vcpu, uint64_t *faults)
+{
+    KvmDirty *kvmd = vcpu->kvmd;
+    bool known;
+
+    g_mutex_lock(&kvmd->lock);
+    if (!vcpu->kvm_stats && vcpu->vcpu && kvmd->vmm.vcpu_ioctl) {
+        vcpu->kvm_stats = kvmd_kvm_stats_open(
+            kvmd->vmm.vcpu_ioctl(kvmd->opaque, vcpu->vcpu, KVM_GET_STATS_FD,
+                                 NULL));
+    }
+    known = vcpu->kvm_stats &&
+        kvmd_kvm_stat(vcpu->kvm_stats, "pf_fixed", faults);
+    g_mutex_unlock(&kvmd->lock);
+    return known;
 }
 
 void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu)
@@ -272,11 +292,11 @@ void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats)
     g_mutex_lock(&kvmd->lock);
     *stats = kvmd->stats;
     stats->reaper_interval_ns = kvmd->reaper_interval * 1000;
-    known = kvmd->vm_stats && kvmd_cap_enabled(kvmd, KVMD_CAP_PROTECT);
+    known = kvmd->kvm_stats && kvmd_cap_enabled(kvmd, KVMD_CAP_PROTECT);
     g_mutex_unlock(&kvmd->lock);
     stats->faults_known = known &&
-        kvmd_vm_stat(kvmd->vm_stats, "write_faults", &stats->faults) &&
-        kvmd_vm_stat(kvmd->vm_stats, "write_fault_ns", &stats->fault_ns);
+        kvmd_kvm_stat(kvmd->kvm_stats, "write_faults", &stats->faults) &&
+        kvmd_kvm_stat(kvmd->kvm_stats, "write_fault_ns", &stats->fault_ns);
 }
 
 uint64_t kvmd_guesses(KvmDirty *kvmd)

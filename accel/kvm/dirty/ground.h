@@ -24,7 +24,7 @@
 #define KVMD_SLOT_ID_BITS 16
 
 typedef struct KvmDirtyOps KvmDirtyOps;
-typedef struct KvmDirtyVmStats KvmDirtyVmStats;
+typedef struct KvmDirtyKvmStats KvmDirtyKvmStats;
 
 /* A slot that KVM has, or had until a moment ago. */
 typedef struct KvmDirtySlot {
@@ -40,6 +40,7 @@ struct KvmDirtyVcpu {
     unsigned long id;
     void *vcpu;                 /* the VMM's; NULL while it is removed */
     void *state;                /* the mechanism's, until the VM ends */
+    KvmDirtyKvmStats *kvm_stats; /* kvm-stats.c; NULL until they are asked for */
 };
 
 /* This project's KVM capabilities; once enabled, they stay enabled. */
@@ -57,7 +58,7 @@ struct KvmDirty {
     void *opaque;
     size_t page_size;
     bool enabled[KVMD_CAP__MAX]; /* capability.c */
-    KvmDirtyVmStats *vm_stats;  /* vm_stats.c; NULL if KVM has none */
+    KvmDirtyKvmStats *kvm_stats; /* kvm-stats.c; NULL if KVM has none */
     GPtrArray *spaces;          /* slot.c: per address space, its slots */
     GPtrArray *vcpus;           /* KvmDirtyVcpu *, removed ones too */
     KvmDirtyStats stats;
@@ -120,15 +121,18 @@ static inline bool kvmd_cap_enabled(const KvmDirty *kvmd, KvmDirtyCap cap)
     return kvmd->enabled[cap];
 }
 
-/* vm_stats.c: KVM's statistics of the VM; no lock is needed. */
+/* kvm-stats.c: KVM's statistics of the VM or a vCPU; no lock is needed. */
 
-/* Returns: NULL where KVM has none. */
-KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd);
-void kvmd_vm_stats_close(KvmDirtyVmStats *stats);
+/*
+ * @fd: what KVM_GET_STATS_FD returned, or an error; it is owned from here on.
+ * Returns: NULL if KVM has no statistics.
+ */
+KvmDirtyKvmStats *kvmd_kvm_stats_open(int fd);
+void kvmd_kvm_stats_close(KvmDirtyKvmStats *stats);
 
 /* Returns: false if there is no statistic called @name. */
-bool kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name,
-                  uint64_t *value);
+bool kvmd_kvm_stat(const KvmDirtyKvmStats *stats, const char *name,
+                   uint64_t *value);
 
 /* slot.c: the table of slots. */
 
@@ -193,6 +197,7 @@ static inline uint64_t kvmd_count_pages(const uint64_t *words, size_t n)
 /* Returns: NULL if no vCPU ever had this id. */
 KvmDirtyVcpu *kvmd_vcpu_get(KvmDirty *kvmd, unsigned long id);
 KvmDirtyVcpu *kvmd_vcpu_new(KvmDirty *kvmd, unsigned long id);
+void kvmd_vcpu_free(gpointer vcpu);
 
 /* publish.c: hand pages to the VMM. */
 

@@ -104,6 +104,13 @@ typedef struct KvmDirtyVmm {
     int (*vm_ioctl)(void *opaque, unsigned long request, void *arg);
 
     /*
+     * Optional: an ioctl on the file descriptor of the vCPU for which @vcpu was
+     * passed to kvmd_vcpu_add().
+     */
+    int (*vcpu_ioctl)(void *opaque, void *vcpu, unsigned long request,
+                      void *arg);
+
+    /*
      * Pages of a slot are dirty: bit b of words[w] is page
      * @first + w * KVMD_WORD_PAGES + b of the slot that was set with @tag.
      * @first is a multiple of KVMD_WORD_PAGES; no bit lies past the slot's
@@ -372,6 +379,19 @@ void kvmd_vcpu_remove(KvmDirtyVcpu *vcpu);
  * Reap the ring of @vcpu and no other.  The vCPU may then enter KVM_RUN again.
  */
 void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu);
+
+/*
+ * kvmd_vcpu_faults:
+ * @faults: set to the number of faults since the vCPU was made by which KVM
+ *          mapped a page for it, or made one writable
+ *
+ * While pages are write-protected, the difference between two calls tells which
+ * vCPUs write how much, compared to each other.
+ *
+ * Returns: false if KVM does not count the faults of a vCPU (Linux does since
+ * 5.14), if the VMM has no vcpu_ioctl(), or if @vcpu was removed.
+ */
+bool kvmd_vcpu_faults(KvmDirtyVcpu *vcpu, uint64_t *faults);
 
 /*
  * kvmd_reaper_run:

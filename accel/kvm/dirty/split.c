@@ -133,8 +133,8 @@ static uint64_t split_huge_pages(const KvmDirty *kvmd)
 {
     uint64_t of_2m = 0, of_1g = 0;
 
-    kvmd_vm_stat(kvmd->vm_stats, "pages_2m", &of_2m);
-    kvmd_vm_stat(kvmd->vm_stats, "pages_1g", &of_1g);
+    kvmd_kvm_stat(kvmd->kvm_stats, "pages_2m", &of_2m);
+    kvmd_kvm_stat(kvmd->kvm_stats, "pages_1g", &of_1g);
     return of_2m + of_1g * PAGES_2M_IN_1G;
 }
 
@@ -188,7 +188,7 @@ static void split_ranges(KvmDirty *kvmd, bool wait)
 void kvmd_split_run(KvmDirty *kvmd)
 {
     g_mutex_lock(&kvmd->lock);
-    if (kvmd->split == KVMD_SPLIT_ON || kvmd->vm_stats) {
+    if (kvmd->split == KVMD_SPLIT_ON || kvmd->kvm_stats) {
         split_ranges(kvmd, kvmd->split == KVMD_SPLIT_AUTO);
     }
     kvmd->stats.split_active = false;

@@ -27,3 +27,9 @@ KvmDirtyVcpu *kvmd_vcpu_new(KvmDirty *kvmd, unsigned long id)
     g_ptr_array_add(kvmd->vcpus, vcpu);
     return vcpu;
 }
+
+void kvmd_vcpu_free(gpointer vcpu)
+{
+    kvmd_kvm_stats_close(((KvmDirtyVcpu *)vcpu)->kvm_stats);
+    g_free(vcpu);
+}

@@ -1,5 +1,5 @@
 /*
- * KVM's own statistics of the virtual machine, by their names.
+ * KVM's own statistics of a virtual machine or a vCPU, by their names.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -14,11 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* There are some ten, and KVM_STATS_NAME_SIZE is 48. */
+/* There are some ten or some fifty, and KVM_STATS_NAME_SIZE is 48. */
 #define DESCS_MAX 4096
 #define NAME_SIZE_MAX 4096
 
-struct KvmDirtyVmStats {
+struct KvmDirtyKvmStats {
     int fd;
     struct kvm_stats_header header;
     size_t desc_size;           /* a descriptor and its name */
@@ -30,35 +30,34 @@ static bool stats_read(int fd, void *buffer, size_t size, off_t offset)
     return pread(fd, buffer, size, offset) == (ssize_t)size;
 }
 
-KvmDirtyVmStats *kvmd_vm_stats_open(KvmDirty *kvmd)
+KvmDirtyKvmStats *kvmd_kvm_stats_open(int fd)
 {
-    KvmDirtyVmStats *stats;
-    int fd = kvmd_vm_ioctl(kvmd, KVM_GET_STATS_FD, NULL);
+    KvmDirtyKvmStats *stats;
 
     if (fd < 0) {
         return NULL;
     }
     /* Not every KVM does that by itself. */
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    stats = g_new0(KvmDirtyVmStats, 1);
+    stats = g_new0(KvmDirtyKvmStats, 1);
     stats->fd = fd;
     if (!stats_read(fd, &stats->header, sizeof(stats->header), 0) ||
         stats->header.num_desc > DESCS_MAX ||
         stats->header.name_size > NAME_SIZE_MAX) {
-        kvmd_vm_stats_close(stats);
+        kvmd_kvm_stats_close(stats);
         return NULL;
     }
     stats->desc_size = sizeof(struct kvm_stats_desc) + stats->header.name_size;
     stats->descs = g_malloc(stats->header.num_desc * stats->desc_size);
     if (!stats_read(fd, stats->descs, stats->header.num_desc * stats->desc_size,
                  stats->header.desc_offset)) {
-        kvmd_vm_stats_close(stats);
+        kvmd_kvm_stats_close(stats);
         return NULL;
     }
     return stats;
 }
 
-void kvmd_vm_stats_close(KvmDirtyVmStats *stats)
+void kvmd_kvm_stats_close(KvmDirtyKvmStats *stats)
 {
     if (stats) {
         close(stats->fd);
@@ -67,8 +66,8 @@ void kvmd_vm_stats_close(KvmDirtyVmStats *stats)
     }
 }
 
-bool kvmd_vm_stat(const KvmDirtyVmStats *stats, const char *name,
-                  uint64_t *value)
+bool kvmd_kvm_stat(const KvmDirtyKvmStats *stats, const char *name,
+                   uint64_t *value)
 {
     size_t size = strlen(name) + 1;
 
