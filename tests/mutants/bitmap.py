@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mutants of the migration loop's bitmaps, and of the pages that wait."""
+"""The mutants of the migration loop's bitmaps, pages that wait and shares."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ TESTS = "tests/bitmap"
 BITMAP = "migration/page-bitmap.c"
 HOT = "migration/hot-pages.c"
 DIRTY = "softmmu/dirty-memory.c"
+SHARES = "migration/vcpu-shares.c"
 HEADERS = (
     "include/exec/dirty-memory.h",
     "include/exec/page-bitmap.h",
     "include/exec/page-block.h",
     "migration/hot-pages.h",
+    "migration/vcpu-shares.h",
 )
 
 # The tests and what is linked with each, as in tests/bitmap/meson.build.
@@ -28,6 +30,7 @@ PROGRAMS = {
     "page_bitmap": (BITMAP, HOT),
     "hot_pages": (BITMAP, HOT),
     "dirty_memory": (BITMAP, HOT, DIRTY),
+    "vcpu_shares": (SHARES,),
     "page_states": (),  # which has the source in it
 }
 
@@ -67,7 +70,7 @@ class Bitmap:
     def copy(self, name: str) -> Path:
         """Make a directory that has all the files, and may be changed."""
         work = self.work / f"of-{name}"
-        for path in (*HEADERS, BITMAP, HOT, DIRTY):
+        for path in (*HEADERS, BITMAP, HOT, DIRTY, SHARES):
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, work / path)
         shutil.copytree(ROOT / TESTS, work / TESTS)

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BITS_PER_LONG (sizeof(unsigned long) * CHAR_BIT)
