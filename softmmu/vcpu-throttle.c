@@ -1,0 +1,160 @@
+/*
+ * vCPUs that run part of the time.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A timer asks each vCPU that is slowed down, and has run for long enough, to
+ * sleep.  A vCPU sleeps in proportion to the time for which it has really run:
+ * on a busy host that may be much longer than it should be, and a vCPU that may
+ * run 1% of the time would run 10%.  All of this happens under the BQL, which a
+ * vCPU releases while it sleeps.
+ */
+
+#include "qemu/osdep.h"
+#include "qemu/main-loop.h"
+#include "qemu/timer.h"
+#include "sysemu/vcpu-throttle.h"
+
+#define TICK_NS (5 * SCALE_MS)
+
+typedef struct Throttled {
+    double share;
+    int64_t awake_since;
+    bool asked;                 /* to sleep, and has not woken up since */
+} Throttled;
+
+static QEMUTimer *timer;
+static GHashTable *throttled;   /* of a CPUState, its Throttled */
+
+static int64_t vcpu_throttle_now(void)
+{
+    return qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
+}
+
+static int64_t vcpu_throttle_nap(const Throttled *own)
+{
+    int64_t ran = vcpu_throttle_now() - own->awake_since;
+
+    return MIN(ran * (1 - own->share) / own->share, VCPU_THROTTLE_NAP_MAX_NS);
+}
+
+/* A vCPU that is let go meanwhile, or asked to stop, wakes up at once. */
+static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
+{
+    Throttled *own = g_hash_table_lookup(throttled, cpu);
+    int64_t left = own ? vcpu_throttle_nap(own) : 0;
+    int64_t end = vcpu_throttle_now() + left;
+
+    while (own && left > 0 && !cpu->stop) {
+        if (left >= SCALE_MS) {
+            qemu_cond_timedwait_iothread(cpu->halt_cond, left / SCALE_MS);
+        } else {
+            qemu_mutex_unlock_iothread();
+            g_usleep(left / SCALE_US);
+            qemu_mutex_lock_iothread();
+        }
+        /* The table may have changed meanwhile. */
+        own = g_hash_table_lookup(throttled, cpu);
+        left = end - vcpu_throttle_now();
+    }
+    if (own) {
+        own->awake_since = vcpu_throttle_now();
+        own->asked = false;
+    }
+}
+
+static bool vcpu_throttle_is_due(const Throttled *own)
+{
+    return !own->asked && vcpu_throttle_now() - own->awake_since >=
+        own->share * VCPU_THROTTLE_PERIOD_NS;
+}
+
+static void vcpu_throttle_tick(void *opaque)
+{
+    CPUState *cpu;
+
+    CPU_FOREACH(cpu) {
+        Throttled *own = g_hash_table_lookup(throttled, cpu);
+
+        if (own && vcpu_throttle_is_due(own)) {
+            own->asked = true;
+            async_run_on_cpu(cpu, vcpu_throttle_sleep, RUN_ON_CPU_NULL);
+        }
+    }
+    if (g_hash_table_size(throttled)) {
+        timer_mod(timer, qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL_RT) + TICK_NS);
+    }
+}
+
+static void vcpu_throttle_init(void)
+{
+    if (!throttled) {
+        throttled = g_hash_table_new_full(NULL, NULL, NULL, g_free);
+        timer = timer_new_ns(QEMU_CLOCK_VIRTUAL_RT, vcpu_throttle_tick, NULL);
+    }
+}
+
+static Throttled *vcpu_throttle_add(CPUState *cpu)
+{
+    Throttled *own = g_new0(Throttled, 1);
+
+    own->awake_since = vcpu_throttle_now();
+    g_hash_table_insert(throttled, cpu, own);
+    return own;
+}
+
+/* Has a vCPU that sleeps look whether it is to. */
+static void vcpu_throttle_wake(CPUState *cpu)
+{
+    qemu_cond_broadcast(cpu->halt_cond);
+}
+
+void vcpu_throttle_set(CPUState *cpu, double share)
+{
+    Throttled *own;
+
+    vcpu_throttle_init();
+    if (share >= 1) {
+        if (g_hash_table_remove(throttled, cpu)) {
+            vcpu_throttle_wake(cpu);
+        }
+        return;
+    }
+    own = g_hash_table_lookup(throttled, cpu);
+    if (!own) {
+        own = vcpu_throttle_add(cpu);
+    }
+    own->share = share;
+    if (!timer_pending(timer)) {
+        timer_mod(timer, qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL_RT));
+    }
+}
+
+void vcpu_throttle_stop(void)
+{
+    CPUState *cpu;
+
+    if (!throttled) {
+        return;
+    }
+    CPU_FOREACH(cpu) {
+        vcpu_throttle_set(cpu, 1);
+    }
+    timer_del(timer);
+}
+
+int vcpu_throttle_most(void)
+{
+    double least = 1;
+    GHashTableIter iter;
+    gpointer own;
+
+    if (!throttled) {
+        return 0;
+    }
+    g_hash_table_iter_init(&iter, throttled);
+    while (g_hash_table_iter_next(&iter, NULL, &own)) {
+        least = MIN(least, ((Throttled *)own)->share);
+    }
+    return (1 - least) * 100 + 0.5;
+}
