@@ -76,6 +76,16 @@ uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
     return harvest_block(rb, first, end - first);
 }
 
+uint64_t cpu_physical_memory_take_published(RAMBlock *rb)
+{
+    unsigned long pages = rb->used_length >> TARGET_PAGE_BITS;
+
+    if (!dirty_tracking_clear_publishes()) {
+        clear_bmap_set(rb, 0, pages);
+    }
+    return harvest_block(rb, 0, pages);
+}
+
 /* A clear may find a page, which is sent, written again and found by a sync. */
 uint64_t cpu_physical_memory_count_written(RAMBlock *rb, uint64_t synced)
 {

@@ -48,11 +48,35 @@ void dirty_tracking_end(void)
     }
 }
 
-void dirty_tracking_sync_ahead(void)
+void dirty_tracking_sync_ahead(bool stop)
 {
     if (ops) {
-        ops->sync_ahead();
+        ops->sync_ahead(stop);
     }
+}
+
+void dirty_tracking_look(void)
+{
+    if (ops) {
+        ops->look();
+    }
+}
+
+bool dirty_tracking_looks(void)
+{
+    return ops != NULL;
+}
+
+void dirty_tracking_brake(void)
+{
+    if (ops) {
+        ops->brake();
+    }
+}
+
+bool dirty_tracking_vcpu_writes(CPUState *cpu, uint64_t *writes)
+{
+    return ops && ops->vcpu_writes(cpu, writes);
 }
 
 void dirty_tracking_round(void)

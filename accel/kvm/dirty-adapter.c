@@ -78,6 +78,12 @@ static void vmm_publish(void *opaque, uint64_t tag, uint64_t first,
                                            n * KVMD_WORD_PAGES);
 }
 
+static int vmm_vcpu_ioctl(void *opaque, void *vcpu, unsigned long request,
+                          void *arg)
+{
+    return kvm_vcpu_ioctl(vcpu, request, arg);
+}
+
 static void vmm_collected(void *opaque, void *vcpu, uint32_t pages)
 {
     CPUState *cpu = vcpu;
@@ -164,6 +170,7 @@ static void vmm_warn(void *opaque, const char *message)
 
 static const KvmDirtyVmm vmm = {
     .vm_ioctl = vmm_vm_ioctl,
+    .vcpu_ioctl = vmm_vcpu_ioctl,
     .publish = vmm_publish,
     .collected = vmm_collected,
     .overflowed = vmm_overflowed,
@@ -692,9 +699,29 @@ static void kvm_dirty_tracking_end(void)
     split_stop(kvm_state->dirty);
 }
 
-static void kvm_dirty_tracking_sync_ahead(void)
+static void kvm_dirty_tracking_sync_ahead(bool stop)
 {
     kvmd_sync_ahead(kvm_state->dirty->engine);
+}
+
+static void kvm_dirty_tracking_look(void)
+{
+    kvmd_look(kvm_state->dirty->engine);
+}
+
+static void kvm_dirty_tracking_brake(void)
+{
+}
+
+/* A page enters a ring once after each time that it was armed. */
+static bool kvm_dirty_tracking_vcpu_writes(CPUState *cpu, uint64_t *writes)
+{
+    if (kvmd_ring_size(kvm_state->dirty->engine)) {
+        *writes = cpu->dirty_pages;
+        return true;
+    }
+    return cpu->kvm_dirty_vcpu &&
+        kvmd_vcpu_faults(cpu->kvm_dirty_vcpu, writes);
 }
 
 static bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism,
@@ -821,6 +848,9 @@ static const DirtyTrackingOps kvm_dirty_tracking_ops = {
     .begin = kvm_dirty_tracking_begin,
     .end = kvm_dirty_tracking_end,
     .sync_ahead = kvm_dirty_tracking_sync_ahead,
+    .look = kvm_dirty_tracking_look,
+    .brake = kvm_dirty_tracking_brake,
+    .vcpu_writes = kvm_dirty_tracking_vcpu_writes,
     .round = kvm_dirty_tracking_round,
     .last_round = kvm_dirty_tracking_last_round,
     .rounds = kvm_dirty_tracking_rounds,

@@ -11,6 +11,7 @@
 #ifndef SYSEMU_DIRTY_TRACKING_H
 #define SYSEMU_DIRTY_TRACKING_H
 
+#include "hw/core/cpu.h"
 #include "qapi/qapi-types-dirty-tracking.h"
 #include "qapi/qapi-types-migration.h"
 
@@ -36,8 +37,16 @@ typedef struct DirtyTrackingOps {
     void (*begin)(void);
     void (*end)(void);
 
-    /* See dirty_tracking_sync_ahead(); without the BQL. */
-    void (*sync_ahead)(void);
+    /* See dirty_tracking_sync_ahead() and dirty_tracking_look(); without the
+     * BQL. */
+    void (*sync_ahead)(bool stop);
+    void (*look)(void);
+
+    /* See dirty_tracking_brake(); no lock is needed. */
+    void (*brake)(void);
+
+    /* See dirty_tracking_vcpu_writes(). */
+    bool (*vcpu_writes)(CPUState *cpu, uint64_t *writes);
 
     /* See dirty_tracking_round(). */
     void (*round)(void);
@@ -89,7 +98,34 @@ void dirty_tracking_end(void);
  * rings, so that the sync finds them nearly empty.  Called without the BQL, on
  * a thread that is registered with RCU.
  */
-void dirty_tracking_sync_ahead(void);
+void dirty_tracking_sync_ahead(bool stop);
+
+/*
+ * dirty_tracking_look: publish what was written up to now, in the middle of a
+ * round.  Pages that are found are un-armed, as after a sync.  Called without
+ * the BQL, on a thread that is registered with RCU.
+ */
+void dirty_tracking_look(void);
+
+/* dirty_tracking_looks: Returns: whether dirty_tracking_look() does anything. */
+bool dirty_tracking_looks(void);
+
+/*
+ * dirty_tracking_brake: the guest is to pay a write fault for its next write to
+ * each page that the next sync or look finds.  It does so anyway, except where
+ * the CPUs' dirty bits tell which pages were written.  No lock is needed.
+ */
+void dirty_tracking_brake(void);
+
+/*
+ * dirty_tracking_vcpu_writes:
+ * @writes: set to a number that grows by one with each page that @cpu writes
+ *          after the page was armed; other faults may count, too
+ *
+ * Called with the BQL held.
+ * Returns: false if that is not known.
+ */
+bool dirty_tracking_vcpu_writes(CPUState *cpu, uint64_t *writes);
 
 /*
  * dirty_tracking_round: a sync has ended a round of a migration; record the

@@ -138,6 +138,8 @@ static int on_vcpu_ioctl(void *opaque, void *vcpu, unsigned long request,
 
     (void)opaque, (void)arg;
     g_assert_cmpuint(request, ==, KVM_GET_STATS_FD);
+    /* At any other time it may run, and KVM would wait until it does not. */
+    g_assert_null(v->kvmd);
     return v->stats_fd ? dup(v->stats_fd) : -ENOTTY;
 }
 

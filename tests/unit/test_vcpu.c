@@ -50,6 +50,17 @@ static void stats_set_faults(int fd, uint64_t faults)
                            offsetof(Stats, values[1])), ==, sizeof(faults));
 }
 
+/* KVM gives them while a vCPU is added, and at no other time. */
+static RigVcpu *vcpu_new(Rig *r, unsigned long id, const char *name)
+{
+    RigVcpu *v = rig_vcpu(r, id);
+
+    rig_vcpu_remove(v);
+    v->stats_fd = stats_new(name);
+    rig_vcpu_add(v);
+    return v;
+}
+
 static int open_files(void)
 {
     g_autoptr(GDir) dir = g_dir_open("/proc/self/fd", 0, NULL);
@@ -66,12 +77,10 @@ static void test_faults(void)
 {
     int files_before = open_files(), files;
     Rig *r = rig_new_log(0);
-    RigVcpu *a = rig_vcpu(r, 0), *b = rig_vcpu(r, 1);
+    RigVcpu *a = vcpu_new(r, 0, "pf_fixed"), *b = vcpu_new(r, 1, "pf_fixed");
     KvmDirtyVcpu *removed = b->kvmd;
     uint64_t faults = 0;
 
-    a->stats_fd = stats_new("pf_fixed");
-    b->stats_fd = stats_new("pf_fixed");
     stats_set_faults(a->stats_fd, 5);
     stats_set_faults(b->stats_fd, 7);
     files = open_files();
@@ -87,7 +96,7 @@ static void test_faults(void)
     rig_vcpu_add(b);
     g_assert_true(kvmd_vcpu_faults(b->kvmd, &faults));
     rig_vcpu_remove(b);
-    g_assert_cmpint(open_files(), ==, files + 1);
+    g_assert_cmpint(open_files(), ==, files - 1);
     close(a->stats_fd);
     close(b->stats_fd);
     rig_vcpu_free(a);
@@ -103,7 +112,8 @@ static void test_unknown(void)
     uint64_t faults = 0;
 
     g_assert_false(kvmd_vcpu_faults(v->kvmd, &faults));
-    v->stats_fd = stats_new("pf_fixed_long_ago");
+    rig_vcpu_free(v);
+    v = vcpu_new(r, 1, "pf_fixed_long");
     g_assert_false(kvmd_vcpu_faults(v->kvmd, &faults));
     close(v->stats_fd);
     rig_vcpu_free(v);

@@ -179,6 +179,17 @@ void kvmd_sync_ahead(KvmDirty *kvmd)
     g_mutex_unlock(&kvmd->lock);
 }
 
+void kvmd_look(KvmDirty *kvmd)
+{
+    g_mutex_lock(&kvmd->lock);
+    if (kvmd->ops->sync_ahead) {
+        kvmd->ops->sync_ahead(kvmd);
+    } else {
+        kvmd_slots_foreach_logged(kvmd, kvmd->ops->sync_slot);
+    }
+    g_mutex_unlock(&kvmd->lock);
+}
+
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
 {
     KvmDirtySlot *slot;
@@ -220,6 +231,18 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
     return ret;
 }
 
+/* Now, since any ioctl on a vCPU waits until it has left KVM_RUN. */
+static void engine_vcpu_open_stats(KvmDirtyVcpu *vcpu)
+{
+    const KvmDirty *kvmd = vcpu->kvmd;
+
+    if (kvmd->vmm.vcpu_ioctl) {
+        vcpu->kvm_stats = kvmd_kvm_stats_open(
+            kvmd->vmm.vcpu_ioctl(kvmd->opaque, vcpu->vcpu, KVM_GET_STATS_FD,
+                                 NULL));
+    }
+}
+
 KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
                             void *vcpu, GError **error)
 {
@@ -232,6 +255,7 @@ KvmDirtyVcpu *kvmd_vcpu_add(KvmDirty *kvmd, unsigned long id, int fd,
     }
     if (!kvmd->ops->vcpu_add || kvmd->ops->vcpu_add(v, fd, error)) {
         v->vcpu = vcpu;
+        engine_vcpu_open_stats(v);
     } else {
         v = NULL;
     }
@@ -259,11 +283,6 @@ bool kvmd_vcpu_faults(KvmDirtyVcpu *vcpu, uint64_t *faults)
     bool known;
 
     g_mutex_lock(&kvmd->lock);
-    if (!vcpu->kvm_stats && vcpu->vcpu && kvmd->vmm.vcpu_ioctl) {
-        vcpu->kvm_stats = kvmd_kvm_stats_open(
-            kvmd->vmm.vcpu_ioctl(kvmd->opaque, vcpu->vcpu, KVM_GET_STATS_FD,
-                                 NULL));
-    }
     known = vcpu->kvm_stats &&
         kvmd_kvm_stat(vcpu->kvm_stats, "pf_fixed", faults);
     g_mutex_unlock(&kvmd->lock);

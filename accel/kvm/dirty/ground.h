@@ -40,7 +40,7 @@ struct KvmDirtyVcpu {
     unsigned long id;
     void *vcpu;                 /* the VMM's; NULL while it is removed */
     void *state;                /* the mechanism's, until the VM ends */
-    KvmDirtyKvmStats *kvm_stats; /* kvm-stats.c; NULL until they are asked for */
+    KvmDirtyKvmStats *kvm_stats; /* kvm-stats.c; NULL if KVM has none */
 };
 
 /* This project's KVM capabilities; once enabled, they stay enabled. */

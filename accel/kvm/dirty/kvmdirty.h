@@ -105,7 +105,7 @@ typedef struct KvmDirtyVmm {
 
     /*
      * Optional: an ioctl on the file descriptor of the vCPU for which @vcpu was
-     * passed to kvmd_vcpu_add().
+     * passed to kvmd_vcpu_add(); called by that function only.
      */
     int (*vcpu_ioctl)(void *opaque, void *vcpu, unsigned long request,
                       void *arg);
@@ -316,6 +316,14 @@ int kvmd_sync(KvmDirty *kvmd);
 void kvmd_sync_ahead(KvmDirty *kvmd);
 
 /*
+ * kvmd_look:
+ *
+ * Publish what was written up to now, except what a CPU still buffers.  No sync
+ * follows: where kvmd_clears() is true, the pages are un-armed as after one.
+ */
+void kvmd_look(KvmDirty *kvmd);
+
+/*
  * kvmd_slot_sync:
  * @slot_id: the slot; nothing is done if it is not logged
  *
@@ -356,7 +364,7 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
  *
  * Track a vCPU.  A VMM that parks unplugged vCPUs may add a removed vCPU
  * again, with the same id and the same KVM vCPU: its ring stays mapped until
- * kvmd_free().
+ * kvmd_free().  The vCPU must not be inside KVM_RUN: vcpu_ioctl() would wait.
  *
  * Returns: a handle owned by @kvmd; NULL with @error set.
  */
