@@ -9,6 +9,7 @@
 #include "exec/target_page.h"
 #include "migration/colo.h"
 #include "sysemu/runstate.h"
+#include "converge.h"
 #include "hot-pages.h"
 #include "hot-ram.h"
 #include "migration.h"
@@ -26,8 +27,7 @@ static struct {
 
 static bool hot_ram_may_wait(void)
 {
-    return migrate_get_current()->parameters.hot_pages_wait &&
-           runstate_is_running() && !migrate_colo_enabled();
+    return migrate_get_current()->parameters.hot_pages_wait && runstate_is_running() && !migrate_colo_enabled();
 }
 
 static void hot_ram_release(void)
@@ -69,15 +69,25 @@ static void hot_ram_choose(uint64_t budget)
     hot.waits += hot.waiting;
 }
 
-/* The first sync is part of the set-up, and so ends no round. */
-void hot_ram_end_round(void)
+/*
+ * As long as rounds shrink, a page that waits would only make the stop longer;
+ * but it is known then which groups are hot when they no longer do.
+ */
+static uint64_t hot_ram_budget(void)
 {
     uint64_t limit = migrate_get_current()->threshold_size;
 
+    return converge_stalled() ?
+        limit / qemu_target_page_size() / BUDGET_PART : 0;
+}
+
+/* The first sync is part of the set-up, and so ends no round. */
+void hot_ram_end_round(void)
+{
     if (ram_counters.dirty_sync_count == 1) {
         memset(&hot, 0, sizeof(hot));
     } else if (hot_ram_may_wait()) {
-        hot_ram_choose(limit / qemu_target_page_size() / BUDGET_PART);
+        hot_ram_choose(hot_ram_budget());
     } else {
         hot_ram_release();
     }

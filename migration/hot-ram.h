@@ -22,7 +22,7 @@
 /*
  * hot_ram_end_round:
  * A sync has ended a round: choose the pages that wait in the next round.  No
- * page waits if the guest has stopped, since it is time to send them all then,
+ * page waits as long as rounds shrink (converge.h), if the guest has stopped, since it is time to send them all then,
  * or if the parameter hot-pages-wait is off.  Called in an RCU critical
  * section.
  */

@@ -1,0 +1,385 @@
+/*
+ * Whether a migration comes to its end.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "qemu/osdep.h"
+#include <math.h>
+#include "qemu/main-loop.h"
+#include "qemu/timer.h"
+#include "exec/target_page.h"
+#include "hw/core/cpu.h"
+#include "qapi/qapi-events-dirty-tracking.h"
+#include "sysemu/dirty-tracking.h"
+#include "sysemu/dirtylimit.h"
+#include "sysemu/runstate.h"
+#include "sysemu/vcpu-throttle.h"
+#include "block.h"
+#include "converge.h"
+#include "migration.h"
+#include "ram.h"
+#include "vcpu-shares.h"
+
+/* Looks take one part in 20 of the time at the most. */
+#define LOOK_INTERVAL_NS (50 * SCALE_MS)
+#define LOOK_PART 20
+/* So many looks in a row find that rounds do not shrink: not a burst. */
+#define LOOKS_OF_STALL 2
+
+/*
+ * vCPUs that are slowed down run and sleep in turn, so that a single look may
+ * see nothing but sleep.  What was seen counts for less the longer ago it was.
+ */
+#define MEMORY_NS (500 * SCALE_MS)
+
+/* What the vCPUs are doing; pages and seconds are aged. */
+typedef struct Throttle {
+    size_t n;
+    VcpuShare *shares;
+    uint64_t *writes;           /* of each vCPU, at the last look */
+    bool began;
+    double seconds;
+    double written;
+    double sent;
+} Throttle;
+
+static struct {
+    int64_t last;               /* ns: when pages were last counted */
+    int64_t next;               /* ns: no look before that */
+    uint64_t remaining;         /* pages, at that time */
+    uint64_t sent;              /* pages, since the migration began */
+    double written_per_second;  /* pages that became dirty again */
+    double sent_per_second;
+    unsigned int bad_looks;     /* in a row */
+    bool stalled;
+    bool above;                 /* more remains than may at the stop */
+    bool crossed;               /* for converge_crossed() */
+    uint64_t braked_round;      /* dirty_sync_count, at the last brake */
+    Throttle throttle;
+} converge;
+
+static int64_t converge_now(void)
+{
+    return qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
+}
+
+/* Returns: the pages that remain to be sent. */
+static uint64_t converge_remaining(void)
+{
+    return ram_bytes_remaining() / qemu_target_page_size();
+}
+
+static double converge_threshold(void)
+{
+    return migrate_get_current()->parameters.throttle_trigger_threshold / 100.0;
+}
+
+bool converge_crosses(uint64_t pages)
+{
+    bool above = pages * qemu_target_page_size() >=
+        migrate_get_current()->threshold_size;
+    bool crosses = converge.above && !above && !migration_in_postcopy();
+
+    converge.above = above;
+    converge.crossed |= crosses;
+    return crosses;
+}
+
+bool converge_crossed(void)
+{
+    bool crossed = converge.crossed;
+
+    converge.crossed = false;
+    return crossed;
+}
+
+static void throttle_forget(Throttle *throttle)
+{
+    g_clear_pointer(&throttle->shares, g_free);
+    g_clear_pointer(&throttle->writes, g_free);
+    memset(throttle, 0, sizeof(*throttle));
+}
+
+/* Starts to count from here. */
+static void converge_count_from(int64_t now, uint64_t remaining, uint64_t sent)
+{
+    converge.last = now;
+    converge.remaining = remaining;
+    converge.sent = sent;
+}
+
+bool converge_stalled(void)
+{
+    return converge.stalled;
+}
+
+bool converge_replaces(void)
+{
+    return dirty_tracking_looks();
+}
+
+static MigrationConvergence *converge_info(void)
+{
+    MigrationConvergence *info = g_new0(MigrationConvergence, 1);
+    double page = qemu_target_page_size();
+    double written = converge.written_per_second;
+    double sent = converge.sent_per_second;
+    double target = sent * converge_threshold();
+
+    info->write_rate = written * page;
+    info->bandwidth = sent * page;
+    info->stalled = converge.stalled;
+    info->converges = written < sent;
+    info->downtime_needed = sent ? converge.remaining / sent * 1000 : 0;
+    info->bandwidth_needed = written / converge_threshold() * page;
+    info->throttle_needed = written > target ?
+        (1 - target / written) * 100 + 0.5 : 0;
+    return info;
+}
+
+static void converge_stall(void)
+{
+    g_autoptr(MigrationConvergence) info = NULL;
+
+    converge.stalled = true;
+    info = converge_info();
+    qapi_event_send_migration_stalled(info);
+}
+
+/*
+ * Count what was sent and what became dirty since the last call, unless nothing
+ * was sent.
+ * Returns: whether something was.
+ */
+static bool converge_count(int64_t now)
+{
+    uint64_t remaining = converge_remaining();
+    uint64_t sent = ram_get_total_transferred_pages();
+    double seconds = (now - converge.last) / (double)NANOSECONDS_PER_SECOND;
+    double pages_sent = sent - converge.sent;
+    double pages_written = pages_sent + remaining - converge.remaining;
+
+    if (!pages_sent || seconds <= 0) {
+        return false;
+    }
+    converge.written_per_second = MAX(pages_written, 0) / seconds;
+    converge.sent_per_second = pages_sent / seconds;
+    converge_count_from(now, remaining, sent);
+    return true;
+}
+
+/* Whether as much becomes dirty as keeps rounds from shrinking. */
+static bool converge_is_bad(void)
+{
+    return converge.written_per_second >
+        converge.sent_per_second * converge_threshold();
+}
+
+/* Returns: the number of vCPUs, with those that are new running freely. */
+static size_t throttle_resize(Throttle *throttle)
+{
+    CPUState *cpu;
+    size_t n = 0;
+
+    CPU_FOREACH(cpu) {
+        n++;
+    }
+    if (n != throttle->n) {
+        throttle_forget(throttle);
+        throttle->n = n;
+        throttle->shares = g_new0(VcpuShare, n);
+        throttle->writes = g_new0(uint64_t, n);
+        for (size_t i = 0; i < n; i++) {
+            throttle->shares[i].run = 1;
+        }
+    }
+    return n;
+}
+
+/*
+ * Learn which vCPUs have written how much since the last call.  If that is not
+ * known of one of them, it is known of none.
+ */
+static void throttle_learn(Throttle *throttle)
+{
+    bool known = true;
+    CPUState *cpu;
+    size_t i = 0;
+
+    CPU_FOREACH(cpu) {
+        uint64_t writes = 0;
+
+        known &= dirty_tracking_vcpu_writes(cpu, &writes);
+        throttle->shares[i].writes += writes - throttle->writes[i];
+        throttle->writes[i] = writes;
+        i++;
+    }
+    for (i = 0; !known && i < throttle->n; i++) {
+        throttle->shares[i].writes = 0;
+    }
+}
+
+/* The parameters of upstream's steps bound ours. */
+static VcpuShareBounds throttle_bounds(const Throttle *throttle)
+{
+    const MigrationParameters *p = &migrate_get_current()->parameters;
+
+    return (VcpuShareBounds) {
+        .least = 1 - p->max_cpu_throttle / 100.0,
+        .step = (vcpu_throttle_most() ? p->cpu_throttle_increment :
+                 p->cpu_throttle_initial) / 100.0,
+        .growth = 1.2,
+    };
+}
+
+static void throttle_age(Throttle *throttle, double seconds)
+{
+    double kept = exp(-seconds * NANOSECONDS_PER_SECOND / MEMORY_NS);
+
+    vcpu_shares_age(throttle->shares, throttle->n, seconds, kept);
+    throttle->seconds = throttle->seconds * kept + seconds;
+    throttle->written = throttle->written * kept +
+        seconds * converge.written_per_second;
+    throttle->sent = throttle->sent * kept + seconds * converge.sent_per_second;
+}
+
+/*
+ * In the last @seconds guest and migration did what was counted.  Called with
+ * the BQL held.
+ */
+static void throttle_steer(Throttle *throttle, double seconds)
+{
+    VcpuShareBounds bounds = throttle_bounds(throttle);
+    CPUState *cpu;
+    size_t i = 0;
+
+    throttle_resize(throttle);
+    if (throttle->began) {
+        throttle_age(throttle, seconds);
+        throttle_learn(throttle);
+        vcpu_shares_steer(throttle->shares, throttle->n, throttle->seconds,
+                          throttle->written /
+                          (throttle->sent * converge_threshold()), &bounds);
+        CPU_FOREACH(cpu) {
+            vcpu_throttle_set(cpu, throttle->shares[i++].run);
+        }
+    } else {
+        /* What is learnt first was written before: it does not count. */
+        throttle_learn(throttle);
+        for (; i < throttle->n; i++) {
+            throttle->shares[i].writes = 0;
+        }
+        throttle->began = true;
+    }
+}
+
+static bool converge_may_throttle(void)
+{
+    return migrate_auto_converge() && converge.stalled &&
+        !blk_mig_bulk_active() && !dirtylimit_in_service();
+}
+
+static void converge_act(double seconds)
+{
+    converge.bad_looks = converge_is_bad() ? converge.bad_looks + 1 : 0;
+    if (!converge.stalled && converge.bad_looks >= LOOKS_OF_STALL) {
+        converge_stall();
+    }
+    if (converge_may_throttle()) {
+        qemu_mutex_lock_iothread();
+        throttle_steer(&converge.throttle, seconds);
+        qemu_mutex_unlock_iothread();
+    }
+}
+
+/*
+ * Looks are for mechanisms that harvest and re-arm in one step: with the others
+ * a guest that is re-armed more often has more write faults, which is welcome
+ * only where it is to be slowed down.
+ */
+static bool converge_wants_look(int64_t now)
+{
+    return ram_counters.dirty_sync_count > 1 && now >= converge.next &&
+        dirty_tracking_looks() && runstate_is_running() &&
+        !migration_in_postcopy() && !migrate_colo_enabled() &&
+        (dirty_tracking_clear_publishes() || migrate_auto_converge());
+}
+
+/* Once in a round, or in each look while vCPUs are slowed down. */
+static bool converge_wants_brake(void)
+{
+    return converge.stalled &&
+        (converge.braked_round != ram_counters.dirty_sync_count ||
+         migrate_auto_converge());
+}
+
+static void converge_brake(void)
+{
+    if (converge_wants_brake()) {
+        converge.braked_round = ram_counters.dirty_sync_count;
+        dirty_tracking_brake();
+    }
+}
+
+void converge_run(void)
+{
+    int64_t now = converge_now(), last = converge.last, end;
+
+    if (!converge_wants_look(now)) {
+        return;
+    }
+    converge_brake();
+    dirty_tracking_look();
+    ram_take_published();
+    end = converge_now();
+    converge.next = MAX(now + LOOK_INTERVAL_NS, end + (end - now) * LOOK_PART);
+    if (converge_count(now)) {
+        converge_act((now - last) / (double)NANOSECONDS_PER_SECOND);
+    }
+}
+
+void converge_sync_ahead(void)
+{
+    converge_brake();
+    dirty_tracking_sync_ahead(false);
+}
+
+void converge_end_round(void)
+{
+    int64_t now = converge_now();
+
+    if (ram_counters.dirty_sync_count == 1) {
+        throttle_forget(&converge.throttle);
+        memset(&converge, 0, sizeof(converge));
+    } else if (ram_counters.dirty_sync_count == 2) {
+        converge_count_from(now, converge_remaining(),
+                            ram_get_total_transferred_pages());
+    } else if (!converge.next && converge_count(now) && converge_is_bad() &&
+               !converge.stalled) {
+        /* There are no looks. */
+        converge_stall();
+    }
+}
+
+void converge_end(void)
+{
+    qemu_mutex_lock_iothread();
+    vcpu_throttle_stop();
+    throttle_forget(&converge.throttle);
+    qemu_mutex_unlock_iothread();
+}
+
+void converge_populate(MigrationInfo *info)
+{
+    int most = vcpu_throttle_most();
+
+    if (most) {
+        info->has_cpu_throttle_percentage = true;
+        info->cpu_throttle_percentage = most;
+    }
+    if (converge.sent_per_second) {
+        info->has_convergence = true;
+        info->convergence = converge_info();
+    }
+}

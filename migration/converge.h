@@ -1,0 +1,73 @@
+/*
+ * Whether a migration comes to its end, and what is done if it does not.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A look asks dirty page tracking, in the middle of a round and without the
+ * BQL, which pages were written, so that a guest's write rate is known tens of
+ * times a second.  Rounds shrink as long as fewer pages become dirty than are
+ * sent, in the proportion of throttle-trigger-threshold.  When they do not, the
+ * migration stalls, and from then on:
+ *
+ *  - dirty page tracking that costs a guest nothing costs it a write fault for
+ *    each page that it writes again, as write-protection always does (the brake
+ *    of dirty-tracking.h);
+ *  - pages that are hot may wait for the stop (hot-ram.h);
+ *  - with the capability auto-converge, those vCPUs that write are slowed down,
+ *    each as much as it takes, and let go when it is no longer needed.
+ *
+ * Without an accelerator that tracks dirty pages by itself there are no looks,
+ * and auto-converge is upstream's.
+ *
+ * All functions are called on the migration thread, unless a comment says
+ * otherwise.
+ */
+
+#ifndef MIGRATION_CONVERGE_H
+#define MIGRATION_CONVERGE_H
+
+#include "qapi/qapi-types-migration.h"
+
+/*
+ * converge_end_round: A sync has ended a round, or the set-up of a migration.
+ * Called with the BQL held.
+ */
+void converge_end_round(void);
+
+/*
+ * converge_sync_ahead: A sync that ends a round is about to follow.  Called
+ * without the BQL.
+ */
+void converge_sync_ahead(void);
+
+/*
+ * converge_run: Look, if it is time, and act upon what was seen.  To be called
+ * whenever something has been sent, without any lock.
+ */
+void converge_run(void);
+
+/*
+ * converge_end: The migration is over: no vCPU is slowed down any longer.
+ * Called without the BQL.
+ */
+void converge_end(void);
+
+/*
+ * converge_crosses: @pages remain.  Returns: whether they are for the first time
+ * since a sync few enough for the guest to be stopped; it is time to sync then.
+ */
+bool converge_crosses(uint64_t pages);
+
+/* Returns: whether converge_crosses() was true since the last call. */
+bool converge_crossed(void);
+
+/* converge_stalled: Returns: whether the rounds have ceased to shrink. */
+bool converge_stalled(void);
+
+/* converge_replaces: Returns: whether upstream's auto-converge is not needed. */
+bool converge_replaces(void);
+
+/* converge_populate: Fill in what query-migrate says; with the BQL held. */
+void converge_populate(MigrationInfo *info);
+
+#endif
