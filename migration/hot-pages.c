@@ -61,14 +61,14 @@ static unsigned long count_dirty(const HotPages *hot, const PageBitmap *map,
     return page_bitmap_count(map, group * PAGE_GROUP, pages_in(hot, group));
 }
 
-/* Returns: how many pages of @group were sent in the round that is over. */
+/*
+ * Returns: how many pages of @group were dirty when the round that is over
+ * began, and sent in it.
+ */
 static unsigned long count_sent(const HotPages *hot, unsigned long group)
 {
     const Group *known = &hot->groups[group];
 
-    if (hot->round == 1) {
-        return pages_in(hot, group);
-    }
     return known->round == hot->round - 1 ? known->pages : 0;
 }
 

@@ -9,8 +9,10 @@
  * A group that waits keeps its bits in the PageBitmap; these pages are sent at
  * the stop.
  *
- * A group is hot if at least one in HOT_PART of its pages that were sent in the
- * last round is dirty again.
+ * A group is hot if at least one in HOT_PART of its pages that were dirty at the
+ * end of the last round but one, and so were sent in the last, is dirty again.
+ * No group is hot after the first round, in which all pages are sent, written or
+ * not, and which may take minutes.
  *
  * The caller serialises all calls, with each other and with those for the
  * PageBitmap, which has the @max_pages that the HotPages was made with.
@@ -39,8 +41,7 @@ void hot_pages_free(HotPages *hot);
 /*
  * hot_pages_end_round:
  * A round is over: the pages that were dirty at the last call have been sent,
- * unless they waited, and @map has the pages that are dirty now.  In the round
- * before the first call all pages were sent.  The block has @pages pages at
+ * unless they waited, and @map has the pages that are dirty now.  The block has @pages pages at
  * present; bits of @map beyond them are never sent, do not wait and do not
  * count.
  *

@@ -71,6 +71,10 @@ def test_pages_wait(ours: Qemu, mechanism: Mechanism,
     """
     with pair(config_of(ours, mechanism)) as (src, dst):
         src.wait_writing()
+        if options.auto_converge:
+            # More, and the migration ends before pages have waited.
+            src.qmp("migrate-set-parameters", cpu_throttle_initial=1,
+                    max_cpu_throttle=1)
         start(src, dst, options)
         found = wait(src, dst, options.timeout, "have pages wait on",
                      lambda state: waits(state) > saved(state) > 0)
