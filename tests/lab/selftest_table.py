@@ -108,23 +108,29 @@ def soaks(command: str, limit: int = 120) -> Selftest:
     return Selftest(command, limit, soak=True)
 
 
+# These test which pages are found to be written.  A CPU that keeps what it may
+# is hostile to them, so it runs them as well.
+WHICH_PAGE = (
+    Selftest("x86_64/dirty_bits_test", 120, tdp=True),
+    Selftest(NESTED, 120),
+    Selftest(f"{RACE} -v 3 -t 4"),
+    Selftest(f"{RACE} -v 3 -t 4 -n"),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+)
+
 OURS = (
     Selftest(f"{MODEL} -n 25", 180),
     Selftest("dirty_bitmap_fd_test", 120),
     Selftest("x86_64/eager_page_split_test", 120),
-    Selftest("x86_64/dirty_bits_test", 120, tdp=True),
-    Selftest(NESTED, 120),
-    Selftest(f"{RACE} -v 3 -t 4"),
+    *WHICH_PAGE,
     Selftest(f"{RACE} -v 3 -t 4 -m ring"),
     Selftest(f"{RACE} -v 3 -t 4 -m manual"),
-    Selftest(f"{RACE} -v 3 -t 4 -n"),
     Selftest(f"{RACE} -v 3 -t 4 -N"),
     Selftest(f"{RACE} -v 3 -t 4 -x rearm,split -s {HUGE}"),
     Selftest(f"{RACE} -v 3 -t 4 -m bits", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -N", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,split -s {HUGE}", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
     # On a busy machine more than a minute; it says itself that a vCPU is stuck.
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp", 180),
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s shmem -n", 180, once=True),
@@ -149,22 +155,16 @@ OURS = (
     ),
 )
 
-# What a CPU that keeps what it may is hostile to: whatever has to do with which
-# page was written.
+# The hostile CPU runs these.
 DIRTY_LOG = tuple(
     test for test in UPSTREAM if test.command.startswith("dirty_log_test")
 )
 HOSTILE_OURS = (
+    *WHICH_PAGE,
     Selftest(f"{MODEL} -n 3", 180),
-    Selftest("x86_64/dirty_bits_test", 120, tdp=True),
     Selftest("x86_64/guest_flush_test"),
-    Selftest(NESTED, 120),
-    Selftest(f"{RACE} -v 3 -t 4"),
-    Selftest(f"{RACE} -v 3 -t 4 -n"),
     Selftest(f"{RACE} -v 3 -t 4 -m ring", tdp=True),
     Selftest(f"{RACE} -v 1 -t 4 -m bits", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
 )
 HOSTILE_STOCK = (
     *DIRTY_LOG,
