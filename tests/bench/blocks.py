@@ -58,7 +58,7 @@ class Plot:
 
     @functools.cached_property
     def svg(self) -> str:
-        """As an element of a page; the same figures give the same bytes."""
+        """An element of a page; the same figures give the same bytes."""
         out = io.StringIO()
         with matplotlib.rc_context(STYLE):
             self.drawing.savefig(out, format="svg", bbox_inches="tight",

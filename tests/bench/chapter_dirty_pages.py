@@ -126,7 +126,7 @@ def panel(axes: Axes, results: Results, what: str, title: str) -> None:
 
 
 def plot(results: Results) -> Plot:
-    """Who harvests, and who writes."""
+    """Two panels: the cost of the harvest, and of the writes."""
     drawing = Drawing(figsize=(6, 8), layout="constrained")
     upper, lower = drawing.subplots(2, 1, sharex=True, sharey=True)
     panel(upper, results, *HARVEST)

@@ -44,7 +44,7 @@ ROWS = (
      "write-again.bits"),
 )
 
-# As they are called.
+# The names of the steps.
 STOCK, OURS = (f"kernel/{kernel}" for kernel in KERNELS)
 
 NOTHING_ENABLED = ("rearm.get", "rearm.clear", "enable.get", "write-again.get",

@@ -41,7 +41,7 @@ class Mark:
 
 
 def marks(vm: VM) -> list[Mark]:
-    """Those of all vCPUs."""
+    """The marks of all vCPUs."""
     return [_mark(vm, CPU_PAGES + cpu * PAGE)
             for cpu in range(vm.config.writer.cpus)]
 

@@ -32,8 +32,8 @@ WRITER = Writer(mib=16, delay=40, report=0)
 NOWHERE = "exec:cat > /dev/null"
 
 OPTIONS = Options(bandwidth=64 * MIB, downtime_limit=1, timeout=600.0)
-# What the writer writes alone is sent slower than that: in a round all of its
-# pages are written again, though each write takes an entry then.
+# The migration is sent at this part of the writer's rate.  So the writer writes
+# all of its pages again in a round, though each write takes an entry then.
 SLOWER = 0.4
 RATE_SECONDS = 0.5
 # All of the first round would take long at that rate; what is left of it then

@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A page that one of them takes for set, and so does not set, another has to
- * find.  The states are forged, the one that there is not included.
+ * If one of them takes a page for set, and so does not set it, the others have
+ * to find it.  The states are forged, the one that never occurs included.
  */
 
 #include "page-bitmap.c"

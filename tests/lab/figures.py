@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What dirty tracking costs, stock and patched, in instructions.
+"""The cost of dirty tracking, stock and patched, in instructions.
 
 usage: python tests/lab/figures.py [--mebibytes N]
 

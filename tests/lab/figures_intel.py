@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What dirty tracking costs on an Intel CPU, with PML and without.
+"""The cost of dirty tracking on an Intel CPU, with PML and without.
 
 usage: python tests/lab/figures_intel.py [--mebibytes N]
 

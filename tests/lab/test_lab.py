@@ -283,7 +283,7 @@ class TestComplaints:
     def test_mutant_is_the_patched_kernel_and_one_change(
         self, tmp_path: Path
     ) -> None:
-        """It says so itself; and the patched kernel stays as it was."""
+        """The mutant says so itself, and the patched kernel stays as it was."""
         program = (
             "import fcntl, os\n"
             "print(fcntl.ioctl(os.open('/dev/kvm', os.O_RDWR), 0xAE00))"

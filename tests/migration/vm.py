@@ -28,7 +28,7 @@ KVM_GET_API_VERSION = 0xAE00
 KVM_CHECK_EXTENSION = 0xAE03
 KVM_API_VERSION = 12
 
-# Of a patched host kernel, as in its linux/kvm_dirty_tracking.h.
+# A patched host kernel has these in its linux/kvm_dirty_tracking.h.
 KVM_CAP_WRITE_PROTECT_ALL_MEM = 0x46440001
 KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT = 0x46440002
 KVM_CAP_DIRTY_BITMAP_FD = 0x46440003

@@ -5,18 +5,19 @@
  *
  * usage: broken_kvm [CASE]     CASE, or else the standard input, has the case
  *
- * A case is a text of one command a line: first what KVM is like, then "ask",
- * which makes the engine, then what the guest, the engine's user and KVM do.
- * Numbers that are too large are taken modulo what there is, so that whatever
- * test_broken_kvm.py makes of a case is one.  "in N COMMAND" has KVM do
- * something in the middle of what the engine does next: before it looks at a
- * ring or bitmap for the Nth time, or KVM does on its behalf.
+ * A case is a text with one command on each line.  The first commands choose
+ * the kind of KVM, and "ask" makes the engine.  The commands after that are
+ * the actions of the guest, the engine's user and KVM.  Numbers that are too
+ * large are taken modulo the number of choices, so that test_broken_kvm.py can
+ * make a case of any numbers.  "in N COMMAND" runs COMMAND in the middle of
+ * the engine's next work: before the engine, or KVM on its behalf, looks at a
+ * ring or bitmap for the Nth time.
  *
- * Whatever KVM does, the engine must not touch memory that is not its own, not
- * publish a page that there is not, not hang and not repeat its warnings.  As
+ * Whatever KVM does, the engine must not touch memory that is not its own, nor
+ * publish a page that does not exist, nor hang, nor repeat its warnings.  As
  * long as KVM does not lie in a way that nobody could notice ("lied"), no page
  * may be lost either: at each "check", and in the end, KVM no longer fails and
- * all that the guest wrote must be found.
+ * all pages that the guest wrote must be found.
  */
 
 #include "rig.h"

@@ -4,22 +4,22 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * It does what virt/kvm/dirty_ring.c and the x86 MMU of Linux 6.1 do, as far
- * as the engine can tell: a page is writable or not, a write to one that is
- * not makes it writable and then logs it (I1) in the ring of the vCPU or the
- * bitmap of the slot, and what re-arms a page makes it not writable.  A vCPU
- * stores to a page only while it is writable, so that a page that was not
+ * as the engine can tell.  A page is writable or not.  A write to a page that
+ * is not writable makes it so, and then logs it (I1) in the ring of the vCPU
+ * or the bitmap of the slot.  A re-arm makes the page read-only again.  A vCPU
+ * stores to a page only while that is writable, so a page that was not
  * re-armed changes without anybody knowing, as in a real guest.
  *
  * A store also sets the page's dirty bit.  In a VM with KVM_CAP_DIRTY_BITS
- * that is all there is: a write to a region that is closed opens it and logs
- * nothing, and only a collect moves dirty bits to the bitmap, and closes idle
- * regions.
+ * nothing else tells of it: a write to a region that is closed opens the
+ * region and logs nothing.  Only a collect moves dirty bits to the bitmap, and
+ * closes idle regions.
  *
  * Guest memory is one uint64_t (a stamp) per page, which lies at the
  * userspace_addr of the slot.
  *
  * Locks are those of the kernel: slots_lock serialises the ioctls, mmu_lock
- * guards what the page tables say.  A vCPU takes only mmu_lock.
+ * guards the page tables.  A vCPU takes only mmu_lock.
  */
 
 #ifndef FAKE_KVM_H

@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A reap must not fail, nor make a host swap that is short of memory: however
+ * A reap must not fail, nor make a host that is short of memory swap.  However
  * many pages it finds, it allocates no more than the rings themselves have.
  * Pages of a bitmap have to be kept until they are re-armed.
  */

@@ -3,10 +3,10 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Whoever owns the thread is a vCPU, or the engine; while it is the engine, a
- * vCPU may get its turn whenever the engine, or KVM on its behalf, touches a
- * ring, a bitmap or a log.  So every interleaving that matters can come up, and
- * comes up again with the same seed: a run that fails prints its own, and
+ * Either a vCPU or the engine runs.  While the engine does, a vCPU may get its
+ * turn whenever the engine, or KVM on its behalf, touches a ring, a bitmap or
+ * a log.  So every interleaving that matters can come up, and comes up again
+ * with the same seed.  A run that fails prints its seed, and
  * KVMD_RANDOM_SEED=<that> runs it alone.
  */
 

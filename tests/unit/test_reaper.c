@@ -1,12 +1,12 @@
 /*
- * The reaper: when it looks, when it reaps, and when it leaves the rings alone.
+ * The reaper: when it looks, when it reaps, and when it leaves rings alone.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Most tests run it on their own thread, with a clock that stands still but
- * for what they let pass (clock_hook.h).  Whenever the reaper goes to sleep,
- * the test's turn comes, and until it wakes the guest may write.  The others
- * have a thread and the real clock, and say nothing about how long it takes.
+ * Most tests run it on their own thread, with a clock that stands still until
+ * they move it (clock_hook.h).  Whenever the reaper goes to sleep, the test
+ * has its turn, and the guest may write until the reaper wakes.  The other
+ * tests have a thread and the real clock, and check no times.
  */
 
 #include "rig.h"

@@ -3,12 +3,12 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * There are vCPUs that write, the reaper, a main thread that syncs, re-arms and
- * moves slots and vCPUs about, and one that syncs too, as a display does or a
- * measurement of the dirty rate.
+ * There are vCPUs that write, the reaper, a main thread that syncs, re-arms,
+ * and adds and removes slots and vCPUs, and one that syncs as a display does,
+ * or a measurement of the dirty rate.
  *
- * test_random.c has the interleavings; this is what ThreadSanitizer looks
- * at.  The order of events differs from run to run, the oracle does not.
+ * test_random.c tries the interleavings; this test is for ThreadSanitizer.
+ * The order of events differs from run to run, but the oracle does not.
  */
 
 #include "rig.h"
