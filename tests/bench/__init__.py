@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Benchmarks: what this project gains, and what it loses, beside stock."""
+"""Benchmarks: the gains and losses of this project against stock."""

@@ -4,7 +4,8 @@
 usage: make bench [QUICK=1] [CHAPTERS="NAME..."]
 
 Writes build/bench/report.html and build/bench/results.json.  A run that was
-interrupted goes on where it stopped; what other binaries measured does not count.
+interrupted goes on where it stopped; measurements of other binaries do not
+count.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ AT_ONCE = 2
 
 
 def in_turns(steps: Sequence[Step]) -> list[tuple[Step, int]]:
-    """All runs of the steps, each step's first before any one's second."""
+    """All runs of the steps: the first of each before the second of any."""
     runs = [(step, run) for step in steps for run in range(step.runs)]
     return sorted(runs, key=lambda one: one[1])
 
 
 def left_to_do(chapters: Sequence[Chapter], quick: bool,
                results: Results) -> list[tuple[Step, int]]:
-    """What no earlier run has measured; chapters may share steps."""
+    """The steps not measured by an earlier run; chapters may share steps."""
     left: list[tuple[Step, int]] = []
     for chapter in chapters:
         steps = [step for step in chapter.steps(quick)
@@ -51,7 +52,7 @@ def left_to_do(chapters: Sequence[Chapter], quick: bool,
 
 
 class Progress:
-    """The bar, and what is being run."""
+    """The bar, and the steps that run."""
 
     def __init__(self, left: Sequence[tuple[Step, int]]) -> None:
         self.bar = tqdm(
@@ -62,14 +63,14 @@ class Progress:
         self._running: list[str] = []
 
     def begin(self, step: Step, run: int) -> str:
-        """A run of a step begins; returns what to call it at its end."""
+        """A run of a step begins; returns the name to give to end()."""
         name = f"{step.name} {run + 1}/{step.runs}"
         self._running.append(name)
         self._show()
         return name
 
     def end(self, name: str, step: Step) -> None:
-        """And has ended."""
+        """A run of a step has ended."""
         self._running.remove(name)
         self.bar.update(step.seconds)
         self._show()
@@ -93,7 +94,7 @@ async def measure_one(step: Step, run: int, results: Results,
 
 async def measure_all(left: Sequence[tuple[Step, int]], results: Results,
                       progress: Progress) -> None:
-    """First what is counted, some at a time, then one after the other."""
+    """Run counted steps first, several at a time, then the others in turn."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def beside(step: Step, run: int) -> None:
@@ -138,7 +139,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure what is left to, and write the report.
+    """Measure what is not measured yet, and write the report.
 
     Returns: 1 if a program failed, with the others in the report.
     """

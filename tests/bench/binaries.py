@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which QEMU and which mechanism the measuring programs can be asked for."""
+"""The QEMUs and mechanisms that the measuring programs know."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MECHANISMS = {"log": LOG, "ring": RING, "ring-4096": Mechanism(4096),
 
 @contextlib.contextmanager
 def awake() -> Iterator[None]:
-    """Keep some CPU busy with what nobody waits for, while VMs are started.
+    """Keep some CPU busy with useless work, while VMs are started.
 
-    In a lab that counts instructions a clock without work leaps to the next
-    timer: while a program waits for its files, who waits for the program and
-    looks every 20 ms finds that minutes have passed.
+    In a lab that counts instructions, the clock of an idle machine leaps to
+    the next timer.  So while a program waits for its files, a process that
+    looks for the program every 20 ms finds that minutes have passed.
     """
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spin:
         with contextlib.suppress(OSError):
@@ -34,7 +34,7 @@ def awake() -> Iterator[None]:
         try:
             yield
         finally:
-            # It has to run to end, and a guest that writes leaves it no time.
+            # It has to run to its end, and a guest that writes leaves no time.
             spin.kill()
             with contextlib.suppress(OSError):
                 os.sched_setscheduler(spin.pid, os.SCHED_FIFO,

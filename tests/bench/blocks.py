@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a chapter of the report is made of, and how a number is written."""
+"""The parts of a chapter of the report, and the form of numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .step import Step
 
 NONE = "–"
 
-# The names of a drawing's parts hang on what they are, not on chance; text is
-# text, in the reader's font.
+# The parts of a drawing get the same names each time.  Text stays text, in the
+# reader's font.
 STYLE = {"svg.hashsalt": "bench", "svg.fonttype": "none",
          "font.family": "sans-serif"}
 
@@ -38,12 +38,12 @@ class Table:
     caption: str = ""
 
     def filled(self) -> Table:
-        """Without the rows that have no figure."""
+        """The table without the rows that have no figure."""
         rows = [row for row in self.rows if set(row[1:]) != {NONE}]
         return replace(self, rows=rows)
 
     def markdown(self) -> str:
-        """The same for the documents."""
+        """The table in Markdown, for the documents."""
         lines = [self.headings, ("---", *["--:"] * (len(self.headings) - 1)),
                  *self.rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -51,14 +51,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing, and the words for who cannot see it."""
+    """A drawing, and the text for readers who cannot see it."""
 
     drawing: Drawing
     words: str
 
     @functools.cached_property
     def svg(self) -> str:
-        """As an element of a page; the same figures give the same bytes."""
+        """An element of a page; the same figures give the same bytes."""
         out = io.StringIO()
         with matplotlib.rc_context(STYLE):
             self.drawing.savefig(out, format="svg", bbox_inches="tight",
@@ -72,11 +72,11 @@ Block = Text | Table | Plot
 
 @dataclass(frozen=True)
 class Chapter:
-    """What belongs together in the report.
+    """A chapter of the report.
 
-    steps: what to run, for a quick run or a full one; the steps of one chapter
-    take turns, run by run, so that what else the machine does meets all alike.
-    blocks: what to show of it, where any of the figures may be missing.
+    steps: the steps of a quick or a full run.  Those of one chapter take
+    turns, run by run, so that other load of the machine meets all alike.
+    blocks: the parts to show; any of the figures may be missing.
     """
 
     name: str
@@ -86,14 +86,14 @@ class Chapter:
 
 
 def number(value: float) -> str:
-    """A number of three digits or more that count."""
+    """A number with at least three significant digits."""
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:,.3g}"
 
 
 def cell(stat: Stat | None) -> str:
-    """The median, and the spread where it is more than rounding shows."""
+    """The median, and the spread if it is larger than the rounding."""
     if stat is None:
         return NONE
     low, middle, high = map(number, (stat.low, stat.median, stat.high))
@@ -101,9 +101,9 @@ def cell(stat: Stat | None) -> str:
 
 
 def ratio(base: Stat | None, ours: Stat | None) -> str:
-    """How many of ours are one of the baseline; more is better for ours.
+    """How often ours fits into the baseline; more is better for ours.
 
-    What came to nothing, or to less by chance, has no ratio.
+    A figure of nothing, or less by chance, has no ratio.
     """
     if base is None or ours is None:
         return NONE

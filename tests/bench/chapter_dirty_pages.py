@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a harvest and re-arm cost, by how many pages are dirty."""
+"""The cost of a harvest and re-arm, by the number of dirty pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNELS = ("stock", "patched")
 COPY = "dirty-pages/copy"
 QUICK, FULL = 32, 1024  # MiB
 
-# Kernel, way, and what a reader knows it by.
+# The kernel, the way, and its name for the reader.
 WAYS = (
     ("stock", "get", "stock: KVM_GET_DIRTY_LOG"),
     ("stock", "clear", "stock: GET and CLEAR"),
@@ -27,7 +27,7 @@ WAYS = (
     ("patched", "bits", "ours: dirty bits"),
 )
 STYLES = ("o-", "s-", "o--", "s--", "^-.")
-# What there are figures of: how a figure begins, and who pays.
+# The kinds of figures: the beginning of their names, and who pays.
 HARVEST = ("dirty", "harvest and re-arm")
 WRITE = ("dirty-write", "the vCPU writes them again")
 LIMIT = "a copy of the dirty pages"
@@ -51,7 +51,7 @@ Nobody published such a row."""
 
 
 def name(kernel: str) -> str:
-    """That of a step."""
+    """The name of a step."""
     return f"dirty-pages/{kernel}"
 
 
@@ -67,7 +67,7 @@ def steps(quick: bool) -> Sequence[Step]:
 
 
 def counts(results: Results) -> list[int]:
-    """How many pages were dirty, as far as that is known."""
+    """The numbers of dirty pages, as far as they are known."""
     found = {int(figure.rsplit(".", 1)[1])
              for kernel in KERNELS for sample in results.samples(name(kernel))
              for figure in sample if figure.startswith("dirty.")}
@@ -101,7 +101,7 @@ def table(results: Results, what: str, caption: str) -> Table:
 
 
 def number_or_none(value: float | None) -> str:
-    """What a cell says of it."""
+    """The text of a cell."""
     return NONE if value is None else number(value)
 
 
@@ -126,7 +126,7 @@ def panel(axes: Axes, results: Results, what: str, title: str) -> None:
 
 
 def plot(results: Results) -> Plot:
-    """Who harvests, and who writes."""
+    """Two panels: the cost of the harvest, and of the writes."""
     drawing = Drawing(figsize=(6, 8), layout="constrained")
     upper, lower = drawing.subplots(2, 1, sharex=True, sharey=True)
     panel(upper, results, *HARVEST)
@@ -142,7 +142,7 @@ def plot(results: Results) -> Plot:
 
 
 def blocks(results: Results) -> Sequence[Block]:
-    """What the report has of it."""
+    """The blocks of the chapter."""
     return [Text(INTRODUCTION), plot(results),
             table(results, HARVEST[0],
                   "Instructions for a harvest and re-arm."),

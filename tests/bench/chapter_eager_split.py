@@ -10,7 +10,7 @@ from .results import Results, Stat
 from .step import Lab, Step
 
 PROGRAM = "build/linux/selftests-patched/x86_64/dirty_tracking_perf_test"
-# Pages of 1 GiB are only to be had at boot.
+# Only at boot can pages of 1 GiB be reserved.
 HUGE = "hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=40"
 MMUS = {"tdp": "kvm.tdp_mmu=1", "old": "kvm.tdp_mmu=0"}
 MMU_NAMES = {"tdp": "TDP MMU", "old": "tdp_mmu=0"}
@@ -60,7 +60,7 @@ bitmap has a summary and is mapped."""
 
 
 def name(kernel: str, mmu: str, kind: str = "one") -> str:
-    """That of a step."""
+    """The name of a step."""
     return f"eager-split/{kernel}-{mmu}-{kind}"
 
 
@@ -91,7 +91,7 @@ def steps(quick: bool) -> Sequence[Step]:
 
 def figure(results: Results, kernel: str, mmu: str, what: str,
            vcpus: int = 1) -> Stat | None:
-    """One that the program printed, WHAT as first-pass.4k.fault."""
+    """A figure that the program printed; WHAT is like first-pass.4k.fault."""
     if vcpus == 1:
         return results.stat(name(kernel, mmu), what)
     return results.stat(name(kernel, mmu, BESIDE), f"{what}.{vcpus}")
@@ -140,7 +140,7 @@ def time_table(results: Results, mmu: str) -> Table:
 
 
 def cost_table(results: Results, mmu: str) -> Table:
-    """What the start of the log costs, and page tables."""
+    """The cost of starting the log, and of page tables."""
     rows = []
     for backing, size in BACKINGS.items():
         for split, how in SPLITS.items():
@@ -162,7 +162,7 @@ def cost_table(results: Results, mmu: str) -> Table:
 
 
 def blocks(results: Results) -> Sequence[Block]:
-    """What the report has of it."""
+    """The blocks of the chapter."""
     found: list[Block] = [Text(INTRODUCTION), pass_table(results), Text(WHY)]
     known = [mmu for mmu in MMUS if results.samples(name("patched", mmu))]
     for mmu in known or ["tdp"]:

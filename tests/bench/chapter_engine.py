@@ -44,13 +44,13 @@ def steps(quick: bool) -> Sequence[Step]:
 
 
 def guest_gib(results: Results) -> str:
-    """How large the guest was, by how many pages all of them are."""
+    """The size of the guest, by the number of all its pages."""
     pages = results.stat(STEP, "pages.shared-all")
     return f"{number(pages.median / (1 << 18))} GiB" if pages else NONE
 
 
 def blocks(results: Results) -> Sequence[Block]:
-    """What the report has of it."""
+    """The blocks of the chapter."""
     rows = []
     for loop, title in LOOPS.items():
         stats = [results.stat(STEP, f"{what}.{loop}")

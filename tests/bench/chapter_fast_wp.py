@@ -38,7 +38,7 @@ def name_of(case: Case, qemu: str, mechanism: str) -> str:
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """In the lab each is the same every time: one run is enough."""
+    """In the lab the figures repeat, so one run is enough."""
     cases = CASES[:1] if quick else CASES
     return [
         Step(name_of(case, qemu, mechanism),

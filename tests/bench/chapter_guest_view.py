@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The chapter on what the guest sees of its migration."""
+"""The chapter on the guest's view of its migration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """What it is called in tables and drawings."""
+        """Its name in tables and drawings."""
         if self.beside:
             return "not tracked, another is sent"
         label = f"{self.qemu}, {self.mechanism}"
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The program, and what it has to be asked for."""
+        """The program, and its arguments."""
         program = "guest_beside" if self.beside else "guest_view"
         return (*PYTHON, f"tests.bench.{program}",
                 "--qemu", self.qemu, "--mechanism", self.mechanism)
@@ -88,7 +88,7 @@ CPU_SET = Set("own-cpu", WITH_CPU, (WITH_CPU[0], *WITH_CPU[4:]))
 
 
 def counted(row: Row) -> Step:
-    """It is the same every time, so that one run is enough."""
+    """The figures repeat, so one run is enough."""
     return Step(LAB_SET.step(row), row.command + GUEST, COUNTED, seconds=45)
 
 
@@ -106,7 +106,7 @@ def on_host(row: Row, quick: bool) -> Step:
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """A quick run has what the plot is about."""
+    """A quick run has only the subject of the plot."""
     return [*(counted(row) for row in IN_LAB if not quick),
             *(with_cpu(row, quick) for row in WITH_CPU
               if row.quick or not quick),
@@ -133,7 +133,7 @@ class Line:
 
 
 def line(results: Results, step: str) -> Line | None:
-    """What the first run of a step has; None if there is none."""
+    """The value of a step's first run; None if there is none."""
     found = results.samples(step)[:1]
     if not found:
         return None
@@ -211,7 +211,7 @@ def table(results: Results, chosen: Set, caption: str) -> Table:
 
 
 def words(results: Results, chosen: Set) -> str:
-    """The drawing for who cannot see it."""
+    """The drawing in words, for readers who cannot see it."""
     parts = []
     for row in chosen.drawn:
         stat = results.stat(chosen.step(row), "kept-live")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the host's KVM does, stock and ours: counted, not timed."""
+"""The work of the host's KVM, stock and ours: counted, not timed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOM_MIB = 1024  # for all else in the machine
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """The same program on both kernels; what is counted repeats, so once."""
+    """The same program on both kernels; counts repeat, so one run each."""
     mib = QUICK_MIB if quick else FULL_MIB
     lab = {kernel: Lab(kernel, memory=mib + ROOM_MIB, icount=True)
            for kernel in KERNELS}
@@ -25,7 +25,7 @@ def steps(quick: bool) -> Sequence[Step]:
             for kernel in KERNELS]
 
 
-# What it is; the published figures in ns; the baseline's name, and ours.
+# The row; the published figures in ns; the names of the baseline and ours.
 ROWS = (
     ("harvest and re-arm, all dirty: KVM_GET_DIRTY_LOG; shared bitmap and "
      "write-protect all", "64,289,121 → 137,654 (467×)",
@@ -44,7 +44,7 @@ ROWS = (
      "write-again.bits"),
 )
 
-# As they are called.
+# The names of the steps.
 STOCK, OURS = (f"kernel/{kernel}" for kernel in KERNELS)
 
 NOTHING_ENABLED = ("rearm.get", "rearm.clear", "enable.get", "write-again.get",
@@ -68,7 +68,7 @@ LOSS = (
 
 
 def blocks(results: Results) -> Sequence[Block]:
-    """One table of gains, one of what it costs those who do without."""
+    """One table of the gains, one of the costs for guests that use nothing."""
     stock, ours = (
         {name: results.stat(step, name)
          for row in ROWS for name in row[2:]} for step in (STOCK, OURS))

@@ -16,7 +16,7 @@ KERNELS = {"stock": "stock", "ours": "patched"}
 
 @dataclass(frozen=True)
 class Paging:
-    """How KVM maps the guest's memory, and our best mechanism there."""
+    """The way KVM maps the guest's memory, and our best mechanism there."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ def step(paging: Paging, load: Load, side: str, quick: bool) -> Step:
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """In the lab each is the same every time: one run is enough."""
+    """In the lab the figures repeat, so one run is enough."""
     return [step(paging, load, side, quick)
             for paging, load in (ROWS[:1] if quick else ROWS)
             for side in KERNELS]
@@ -97,7 +97,7 @@ def published() -> Table:
 
 
 def row(results: Results, paging: Paging, load: Load) -> list[str]:
-    """One row of what is measured here."""
+    """One row of our measurements."""
     cells = [f"{paging.title}, {load.title}"]
     for name in ("migration", "migrating"):
         pair = [results.stat(name_of(paging, load, side), name)
@@ -128,7 +128,7 @@ WHY = Text(
 
 
 def blocks(results: Results) -> Sequence[Block]:
-    """What was published, what is measured, and why they differ."""
+    """The published figures, ours, and why they differ."""
     return [published(),
             Table(HEADINGS, [row(results, *pair) for pair in ROWS],
                   "mmtest in the lab"), WHY]

@@ -63,7 +63,7 @@ the program runs as it is, and the wait is microseconds: migrate-perf -c 12 -m
 
 
 def name(kernel: str, mmu: str) -> str:
-    """That of a step."""
+    """The name of a step."""
     return f"migrate-perf/{kernel}-{mmu}"
 
 
@@ -102,13 +102,13 @@ def least(results: Results, step: str, ways: Sequence[str],
 
 
 def guest_mib(results: Results) -> str:
-    """How large the guest was, all of which is dirty with nested paging."""
+    """The size of the guest, all of which is dirty with nested paging."""
     pages = results.stat(name("stock", "tdp"), "dirty.get")
     return number(pages.median * PAGE / MIB) if pages else NONE
 
 
 def published_table(results: Results) -> Table:
-    """What was published, and the same of ours."""
+    """The published figures, and ours."""
     rows = [(what, f"{before:,}", f"{after:,}", f"{number(before / after)}×")
             for what, before, after in PUBLISHED]
     size = guest_mib(results)
@@ -142,7 +142,7 @@ def ways_table(results: Results, mmu: str, figure: str, unit: str) -> Table:
 
 
 def blocks(results: Results) -> Sequence[Block]:
-    """What the report has of it."""
+    """The blocks of the chapter."""
     found: list[Block] = [Text(INTRODUCTION), published_table(results)]
     found += [ways_table(results, mmu, "fetch-cpu", "instructions")
               for mmu in MMUS if results.samples(name("patched", mmu))]

@@ -14,7 +14,7 @@ KERNELS = ("stock", "patched")
 QUICK, FULL = ("-i", "6", "-m", "4"), ("-i", "20", "-m", "16")
 QUICK_SECONDS, FULL_SECONDS = 10, 60
 
-# The figure, what was published of it, before and after.
+# The figure, and its published values, before and after.
 ROWS = (
     ("boot.first", "a boot, in the first iteration", "–"),
     ("boot.last", "a boot, in the last", "10% longer than the first → as long"),
@@ -36,7 +36,7 @@ WHY = (
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """The same program on both kernels; what is counted repeats, so once."""
+    """The same program on both kernels; counts repeat, so one run each."""
     return [Step(f"nested/{kernel}", (TEST, *(QUICK if quick else FULL)),
                  Lab(kernel, memory=2048, icount=True),
                  seconds=QUICK_SECONDS if quick else FULL_SECONDS)

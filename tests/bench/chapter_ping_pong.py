@@ -29,7 +29,7 @@ class Load:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the program has to be asked for it."""
+        """The arguments of the program."""
         return ("--written-mib", str(self.mib), "--delay", str(self.delay))
 
 
@@ -114,7 +114,7 @@ WHY = Text(
 
 
 def blocks(results: Results) -> Sequence[Block]:
-    """What was published, what is measured, and why they differ."""
+    """The published figures, ours, and why they differ."""
     return [PUBLISHED,
             Table(HEADINGS, rows(results, "host", LOADS, SIDES),
                   "On this host"),

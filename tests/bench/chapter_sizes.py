@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a migration costs a guest that is large, and writes little."""
+"""The cost of a migration for a guest that is large and writes little."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ CURVES = (("sync.idle", "a sync that finds nothing, µs"),
           ("set-up", "set-up, ms"), ("downtime", "downtime, ms"))
 COLOURS = {"stock": "#888888", "ours": "#0a7d4f"}
 
-# What a sync of this many pages has to move at the least: each is set in KVM's
-# log or ring and in QEMU's two bitmaps, and there are two bits for that; at
-# some 10 GB/s a cache line takes 6 ns, and in the worst case each bit has three
-# lines of its own.
+# A sync of this many pages has to move at least this much: each page is set in
+# KVM's log or ring and in QEMU's two bitmaps, and there are two bits for that.
+# At some 10 GB/s a cache line takes 6 ns, and in the worst case each bit has
+# three lines of its own.
 LIMIT_US = 4096 * 3 * 0.006
 
 
@@ -43,7 +43,7 @@ def step(where: str, name: str, mechanism: str, gib: int, lab: Lab | None,
          runs: int) -> Step:
     """One guest, with one QEMU.
 
-    In the lab it would take minutes to look at a large one's memory.
+    In the lab it would take minutes to look at the memory of a large one.
     """
     seconds = LAB_SECONDS if lab else round(SECONDS + SECONDS_PER_GIB * gib)
     return Step(f"sizes/{where}/{name}/{gib}",
@@ -53,7 +53,7 @@ def step(where: str, name: str, mechanism: str, gib: int, lab: Lab | None,
 
 
 def steps(quick: bool) -> Sequence[Step]:
-    """Rings on this host, and logs in the lab, where there is a shared one."""
+    """Rings on this host, and logs in the lab, which has a shared one."""
     here = [step("here", name, "ring", gib, None,
                  1 if quick or gib >= LONG_GIB else 3)
             for gib in (QUICK if quick else FULL) for name in QEMUS]

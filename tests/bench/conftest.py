@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the tests of the benchmarks share with those of migrations."""
+"""Fixtures that the benchmarks' tests share with those of migrations."""
 
 from tests.migration.conftest import fixture_ours, fixture_stock
 from tests.soak import pytest_collection_modifyitems, pytest_configure

@@ -4,8 +4,8 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * To be run under callgrind, which counts instructions: engine_loops.py does.
- * What is counted is within kvmd_sync() or kvmd_slot_clear(), but not within
- * hot_ioctl(), which is KVM's.  Prints how many pages each loop has to do with.
+ * Instructions count within kvmd_sync() or kvmd_slot_clear(), but not within
+ * hot_ioctl(), which is KVM's.  Prints how many pages each loop handles.
  */
 
 #include "fake_kvm.h"
@@ -52,10 +52,10 @@ typedef struct Bench {
     bool hot;
 } Bench;
 
-/* What the engine borrows: as little as can be */
+/* The least that the engine needs of its user */
 
 /*
- * By its name, callgrind leaves it out.  The fake looks at all pages to re-arm
+ * Callgrind leaves it out by its name.  The fake looks at all pages to re-arm
  * a region, which takes too long and makes no difference to set_bits().
  */
 static int G_GNUC_NO_INLINE hot_ioctl(Bench *b, unsigned long request,
@@ -131,7 +131,7 @@ static void fill_ring(Bench *b, uint64_t stamp)
     }
 }
 
-/* As if KVM had logged them: its own way there takes too long here. */
+/* Set bits as if KVM had logged the pages: logging takes too long here. */
 static void set_bits(Bench *b, uint64_t count)
 {
     FakeSlot *slot = b->fake->slots[0][0];
@@ -160,7 +160,7 @@ static uint64_t write_pages(Bench *b, uint64_t stamp)
     return count;
 }
 
-/* As QEMU asks for it: 1 GiB at a time. */
+/* Clear as QEMU does: 1 GiB at a time. */
 static void clear_all(Bench *b)
 {
     for (uint64_t first = 0; first < b->pages; first += GIB_PAGES) {
@@ -182,7 +182,7 @@ static void begin(Bench *b)
     KvmDirtyConfig config = { .mechanism = b->loop->mechanism };
     g_autoptr(GError) error = NULL;
 
-    /* Or the first sync would find all pages. */
+    /* Otherwise the first sync would find all pages. */
     fake.manual_caps = KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE;
     b->fake = fake_new(&fake);
     b->memory = g_new0(uint64_t, b->pages);

@@ -3,8 +3,8 @@
 
 usage: python -m tests.bench.engine_loops [--gib N] [LOOP ...]
 
-Runs engine-loops under callgrind, and prints what each loop took, for each
-page that it had to do with.
+Runs engine-loops under callgrind, and prints the instructions of each loop,
+for each page that it handled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LoopError(Exception):
 
 
 def command(loop: str, gib: int, toggles: Sequence[str]) -> list[str]:
-    """The words that count one loop."""
+    """The command line that counts one loop."""
     return ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
             *(f"--toggle-collect={name}" for name in toggles),
             str(PROGRAM), "-g", str(gib), loop]
@@ -39,7 +39,7 @@ def command(loop: str, gib: int, toggles: Sequence[str]) -> list[str]:
 
 def count(loop: str, gib: int) -> tuple[int, int]:
     """Instructions, and pages."""
-    # Or the first call of each function would be the linker's work, too.
+    # Otherwise the first call of each function would count the linker, too.
     environment = {**os.environ, "LD_BIND_NOW": "1"}
     words = command(loop, gib, ENGINE)
     try:
@@ -59,7 +59,7 @@ def count(loop: str, gib: int) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Count what the command line asks for."""
+    """Count the loops that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=int, default=64)
     parser.add_argument("loops", nargs="*", metavar="LOOP",

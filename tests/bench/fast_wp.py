@@ -30,7 +30,7 @@ MOSTLY_NEW = 0.3
 
 
 def wait_ready(vm: VM) -> None:
-    """Wait until it runs; before, its counters are what is in memory."""
+    """Wait until it runs; before that, its counters have no meaning."""
     deadline = time.monotonic() + BOOT_TIMEOUT
     while "writer ready" not in vm.serial():
         vm.check()
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> list[str]:
         with awake():
             dst = stack.enter_context(VM("dst", config, incoming=True))
             src = stack.enter_context(VM("src", config, paused=True))
-            # Only now: a guest boots sooner than a monitor is connected.
+            # Not before: a guest boots sooner than a monitor is connected.
             src.qmp("cont")
             wait_ready(src)
             if args.case == "mapped":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest that writes sees of another's migration, every 10 ms.
+"""The effects of another guest's migration on one that writes, every 10 ms.
 
 usage: python -m tests.bench.guest_beside --qemu ours
 
 The guest that writes stays where it is, and its memory is not tracked.  The other
 one is stopped, so that it is sent once, and has so much memory that this takes
-the seconds asked for.  What the writing guest loses is what sending costs on this
-machine: a mechanism that cost nothing would have guest_view's lose as much.
+the seconds asked for.  The writing guest loses what sending costs on this
+machine: with a mechanism that cost nothing, guest_view's would lose as much.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def watch(guest: VM, src: VM, dst: VM, args: argparse.Namespace
 
 
 def run(args: argparse.Namespace) -> list[str]:
-    """Migrate once, and return what to print."""
+    """Migrate once, and return the lines to print."""
     config = config_of(args)
     sent = Writer(mib=round(args.mib_per_second * args.rounds_seconds),
                   pattern=SEQUENTIAL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest that writes sees of its own migration, every 10 ms.
+"""The effects of its own migration on a guest that writes, every 10 ms.
 
 usage: python -m tests.bench.guest_view --qemu ours --mechanism shared
 
@@ -30,7 +30,7 @@ STEP_MS = 10
 
 @dataclass(frozen=True)
 class Times:
-    """When things happened, as of time.time()."""
+    """The times of events, as of time.time()."""
 
     begin: float
     stop: float
@@ -46,7 +46,7 @@ class View:
     counts: Sequence[float]
 
     def at(self, when: float) -> float:
-        """How many it had made by then."""
+        """The writes that it had made by then."""
         i = bisect.bisect_right(self.times, when)
         if i == 0 or i == len(self.times):
             return self.counts[min(i, len(self.times) - 1)]
@@ -59,7 +59,7 @@ class View:
         return (self.at(end) - self.at(start_)) / (end - start_)
 
     def longest_zero(self, start_: float, end: float) -> float:
-        """For how long it made no write at most, of what lies in between."""
+        """The longest time in between without a write."""
         longest, since = 0.0, None
         for i, when in enumerate(self.times[:-1]):
             idle = self.counts[i + 1] <= self.counts[i]
@@ -79,8 +79,8 @@ class View:
 def joined(readings: Sequence[Reading], resume: float) -> View:
     """The guest's writes, first at the source and then at the target.
 
-    The target's counter jumps as its page arrives, and begins where the source's
-    ended, unless that page was lost on the way: then it begins with what arrived.
+    The target's counter jumps when its page arrives, and begins where the
+    source's ended.  If that page was lost, it begins with the page that came.
     """
     final = readings[-1].counts[0]
     after = [reading for reading in readings if reading.time >= resume]
@@ -93,7 +93,7 @@ def joined(readings: Sequence[Reading], resume: float) -> View:
 
 
 def event_time(vm: VM, name: str) -> float:
-    """When the last event of that name came."""
+    """The time of the last event of that name."""
     times = vm.monitor.event_times(name)
     if not times:
         raise MigrationError(f"{vm.name} has sent no event {name}.")
@@ -111,7 +111,7 @@ def watch(src: VM, dst: VM, options: Options,
         time.sleep(args.around_seconds)
         begin = time.time()
         start(src, dst, options)
-        # While it waits for a migration, this has it run as soon as it can.
+        # The target then runs the guest as soon as it can.
         dst.qmp("cont")
         if args.rounds_seconds:
             time.sleep(args.rounds_seconds)
@@ -172,7 +172,7 @@ def report(view: View, times: Times, around: float,
 
 
 def run(args: argparse.Namespace) -> list[str]:
-    """Migrate once, and return what to print."""
+    """Migrate once, and return the lines to print."""
     config, options = config_of(args), options_of(args)
     with writing_pair(config) as (src, dst):
         result, times, readings = watch(src, dst, options, args)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest that never stops writing loses while it is migrated.
+"""The writes that a guest that never stops writing loses to its migration.
 
 usage: python -m tests.bench.guest_writes [options]
        scripts/lab --kernel patched --cpus 2 --memory 3072 --timeout 1800 -- \\
            build/venv/bin/python -m tests.bench.guest_writes
 
 For each QEMU and mechanism the same guest is migrated, over and over and in
-turns, so that what else the machine does meets all of them alike.  The table
+turns, so that other load of the machine meets all of them alike.  The table
 has medians.
 """
 
@@ -30,7 +30,7 @@ RELEASED = Options(downtime_limit=ANY_DOWNTIME)
 
 @dataclass
 class Row:
-    """One QEMU with one mechanism, and what its migrations came to."""
+    """One QEMU with one mechanism, and the results of its migrations."""
 
     qemu: Qemu
     mechanism: Mechanism
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Its name in the table."""
         sends = ", no page waits" if self.hot_pages_wait is False else ""
         return f"{self.qemu.name} {self.mechanism}{sends}"
 
@@ -68,7 +68,7 @@ HEADINGS = ("QEMU, mechanism", "writes kept", "total ms", "downtime ms",
 
 
 def rows(names: Sequence[str]) -> list[Row]:
-    """The rows asked for, but for mechanisms that the host does not have."""
+    """The rows asked for, without mechanisms that the host lacks."""
     known = {"log": LOG, "wrprot": WRPROT, "shared": SHARED,
              "ring": Mechanism(65536)}
     found = []
@@ -82,10 +82,10 @@ def rows(names: Sequence[str]) -> list[Row]:
 
 def migrate_once(row: Row, writer: Writer, mib: int, options: Options,
                  rounds_seconds: float) -> None:
-    """Migrate one guest, and note what it could write meanwhile.
+    """Migrate one guest, and note how much it could write meanwhile.
 
-    Or, if ROUNDS_SECONDS is not 0, what it could write for so long in rounds
-    that do not converge.
+    If ROUNDS_SECONDS is not 0, it writes for so long in rounds that do not
+    converge.
     """
     config = Config(row.qemu, row.qemu.accel(row.mechanism), mib=mib,
                     writer=writer)

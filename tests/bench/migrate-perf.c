@@ -1,6 +1,6 @@
 /*
- * What the fetches of a migration cost beside vCPUs that write, by each way
- * that the host's KVM has.
+ * The cost of a migration's fetches beside vCPUs that write, by each way that
+ * the host's KVM has.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -86,8 +86,8 @@ static int64_t now(void)
 /* The guest */
 
 /*
- * Pages that a vCPU has written since it ended its first pass.  Those that it
- * has been to in this pass come first in memory.
+ * Pages that a vCPU has written since it ended its first pass.  Those of this
+ * pass come first in memory.
  */
 static uint64_t written_by(const Bench *b, const VmmVcpu *v)
 {
@@ -126,7 +126,7 @@ static void wait_for_second_pass(const Bench *b)
     }
 }
 
-/* One behind the other, as they would all take the same fault otherwise. */
+/* One after the other: otherwise all vCPUs would take the same fault. */
 static void start_guest(Bench *b)
 {
     for (int i = 0; i < b->vmm->n_vcpus; i++) {
@@ -137,9 +137,9 @@ static void start_guest(Bench *b)
     wait_for_second_pass(b);
 }
 
-/* What is measured */
+/* The measurement */
 
-/* KVM has it on by now, as the engine prefers it. */
+/* KVM has it on by now, since the engine prefers it. */
 static void turn_off_manual_protect(const Vmm *m)
 {
     struct kvm_enable_cap cap = { .cap = KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2 };
@@ -149,7 +149,7 @@ static void turn_off_manual_protect(const Vmm *m)
     }
 }
 
-/* As QEMU does it: at most 1 GiB at a time. */
+/* Re-arm as QEMU does: at most 1 GiB at a time. */
 static void clear_by_gib(const Bench *b)
 {
     for (uint64_t first = 0; first < b->pages; first += GIB_PAGES) {
@@ -239,7 +239,7 @@ static void measure(Bench *b)
     }
 }
 
-/* The first fetch finds what is special about the start of a log. */
+/* The first fetch differs, since the log starts with it. */
 static void start_log(Bench *b)
 {
     int64_t start = now();
@@ -280,7 +280,7 @@ static void run_way(const Options *o, const Way *way,
     vmm_free(b.vmm);
 }
 
-/* Returns: false if the host has not got it, and it was asked for. */
+/* Returns: false if the host lacks a way that was asked for. */
 static bool try_way(const Options *o, const Way *way)
 {
     KvmDirtyConfig config = { .mechanism = way->mechanism };

@@ -3,9 +3,9 @@
 
 usage: python -m tests.bench.mmtest -m 3000 -c 30 -t 6
 
-The guest takes the time itself, by its time stamp counter, at the end of each of
-its passes.  It has -c passes alone, and as many while it is migrated; a migration
-that has not converged by then has its downtime limit lifted.
+The guest takes the time itself, by its time stamp counter, at the end of each
+pass.  It makes -c passes alone, and as many while it is migrated.  If the
+migration has not converged by then, its downtime limit is lifted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ BELOW_WRITTEN_MIB, SPARE_MIB = 16, 32  # of the guest's memory
 
 @dataclass(frozen=True)
 class Mark:
-    """How many passes a vCPU has made, and its counter at the end of the last."""
+    """The passes of a vCPU, and its counter at the end of the last."""
 
     passes: int
     ticks: int
 
 
 def marks(vm: VM) -> list[Mark]:
-    """Those of all vCPUs."""
+    """The marks of all vCPUs."""
     return [_mark(vm, CPU_PAGES + cpu * PAGE)
             for cpu in range(vm.config.writer.cpus)]
 
@@ -88,7 +88,7 @@ def alone(vm: VM, count: int, timeout: float) -> tuple[list[Mark], list[Mark]]:
 
 def migrated(src: VM, dst: VM, options: Options,
              count: int) -> tuple[list[Mark], list[Mark], Result]:
-    """The same while it is migrated, and what the migration came to."""
+    """The same while it is migrated, and the result of the migration."""
     begin = marks(src)
     start(src, dst, options)
     deadline = time.monotonic() + options.timeout
@@ -99,7 +99,7 @@ def migrated(src: VM, dst: VM, options: Options,
         end = marks(src)
     lift(src)
     result = finish(src, dst, options)
-    # Until the stop it has written on; what it has now is of its last pass.
+    # It has written until the stop; its counter is now that of the last pass.
     return begin, marks(src), result
 
 

@@ -25,7 +25,7 @@ from .program import (add_guest, config_of, lift_after, measured, options_of,
 
 @dataclass(frozen=True)
 class Leg:
-    """What one migration came to."""
+    """The result of one migration."""
 
     result: Result
     rate: float  # pages written per second before it
@@ -36,7 +36,7 @@ def migrate_leg(src: VM, dst: VM, options: Options,
     """Migrate once, after the guest has had some time to write."""
     rate = sum(src.rates(args.rest_seconds))
     start(src, dst, options)
-    # While it waits for a migration, this has it run as soon as it can.
+    # The target then runs the guest as soon as it can.
     dst.qmp("cont")
     lift_after(src, args.rounds_seconds)
     return Leg(finish(src, dst, options), rate)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the programs that migrate a guest have in common."""
+"""Common parts of the programs that migrate a guest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parser_of(prog: str, description: str, **defaults: object
 
 def add_guest(parser: argparse.ArgumentParser, *, mib: int = 128,
               written_mib: int = 64) -> None:
-    """How large the guest is, and how much of it is written."""
+    """Options: the size of the guest, and of the part that it writes."""
     parser.add_argument("--mib", type=int, default=mib)
     parser.add_argument("--written-mib", type=int, default=written_mib)
     parser.add_argument("--cpus", type=int, default=1)
@@ -69,7 +69,7 @@ def options_of(args: argparse.Namespace) -> Options:
 
 
 def lift_after(src: VM, seconds: float) -> None:
-    """Wait for the migration's end, or so long and lift its limit."""
+    """Wait for the migration's end; after some time, lift its limit."""
     deadline = time.monotonic() + seconds
     while info(src).get("status") in ("setup", "active"):
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The page that shows what was measured, and the same for programs."""
+"""The page of the measurements, and the same for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .step import Step
 from .verdict import verdict
 
 TEMPLATE = "report.html.j2"
-# Chapters, and what each has to show: drawn once, for all that is written.
+# The chapters with their blocks: drawn once, for all files.
 Shown = Sequence[tuple[Chapter, Sequence[Block]]]
 KINDS = {Text: "text", Table: "table", Plot: "plot"}
 
@@ -34,7 +34,7 @@ def figures(step: Step, results: Results) -> list[dict[str, Any]]:
 
 def measured(chapter: Chapter, quick: bool,
              results: Results) -> list[dict[str, Any]]:
-    """The steps of a chapter and what each came to."""
+    """The steps of a chapter and their results."""
     return [{"name": step.name, "command": str(step),
              "error": results.errors.get(step.name),
              "figures": figures(step, results)}
@@ -42,7 +42,7 @@ def measured(chapter: Chapter, quick: bool,
 
 
 def filled(blocks: Sequence[Block]) -> list[Block]:
-    """Without what a quick run has no figures for."""
+    """The blocks without those that a quick run has no figures for."""
     found = [block.filled() if isinstance(block, Table) else block
              for block in blocks]
     return [block for block in found
@@ -50,7 +50,7 @@ def filled(blocks: Sequence[Block]) -> list[Block]:
 
 
 def drawn(chapters: Sequence[Chapter], quick: bool, results: Results) -> Shown:
-    """What there is to show of what was measured."""
+    """The blocks of all chapters."""
     return [(chapter, (filled if quick else list)(chapter.blocks(results)))
             for chapter in chapters]
 
@@ -100,7 +100,7 @@ def tables(shown: Shown, about: Mapping[str, str]) -> str:
 
 def write(directory: Path, chapters: Sequence[Chapter], quick: bool,
           results: Results, about: Mapping[str, str]) -> Path:
-    """Write all that is said in docs/bench.md; returns report.html's path."""
+    """Write all files that docs/bench.md names; return report.html's path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "report.html"
     shown = drawn(chapters, quick, results)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What was measured so far: kept in files, so that a run can go on."""
+"""The measurements so far, kept in files, so that a run can go on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .step import Figure, Sample, Step
 
 @dataclass(frozen=True)
 class Stat:
-    """One number as all runs had it.
+    """One number, by all runs.
 
     The spread is the distance from the least to the greatest.
     """
@@ -38,7 +38,7 @@ class Stat:
         return max(self.values)
 
     def noise(self, other: Stat) -> bool:
-        """Whether the spread is wider than what lies between the two."""
+        """Whether the spread is wider than the distance between the two."""
         return self.low <= other.high and other.low <= self.high
 
 
@@ -46,7 +46,7 @@ class Stat:
 class Results:
     """The samples of each step, in DIRECTORY, of the VERSIONS measured.
 
-    What was measured of others, or by another command, does not count.
+    Measurements of other versions, or by another command, do not count.
     """
 
     directory: Path
@@ -61,7 +61,7 @@ class Results:
         return {"command": str(step), "versions": self.versions}
 
     def load(self, step: Step) -> int:
-        """Take in what an earlier run measured; returns how many samples."""
+        """Take in an earlier run's samples, and return their number."""
         try:
             kept = json.loads(self._path(step).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -76,7 +76,7 @@ class Results:
         return len(self._known[step.name])
 
     def add(self, step: Step, sample: Sample) -> None:
-        """Keep what one run measured."""
+        """Keep the sample of one run."""
         samples = self._known.setdefault(step.name, [])
         samples.append(sample)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class Results:
         new.replace(path)
 
     def samples(self, step: str) -> list[Sample]:
-        """All that a step measured, a sample for each run."""
+        """The samples of a step, one for each run."""
         return self._known.get(step, [])
 
     def stat(self, step: str, name: str) -> Stat | None:

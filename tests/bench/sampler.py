@@ -3,8 +3,8 @@
 
 usage: python -m tests.bench.sampler CPUS MILLISECONDS RAM...
 
-It is a process of its own, because a thread would wait for whoever has Python's
-lock just when the machine is busy.  It prints a line when it begins, and goes on
+It is a process of its own, because a thread would wait for Python's lock just
+when the machine is busy.  It prints a line when it begins, and goes on
 until its standard input ends; then it prints a line for each sample: the time,
 as of time.time(), and the page writes that each guest has made.
 """
@@ -27,7 +27,7 @@ from tests.migration.guest import CPU_PAGES, PAGE, ROOT, unpack_counters
 
 @dataclass(frozen=True)
 class Reading:
-    """What all guests had written at some time."""
+    """The page writes of all guests at some time."""
 
     time: float
     counts: tuple[int, ...]
@@ -85,7 +85,7 @@ def sample(maps: Sequence[mmap.mmap], cpus: int,
     while True:
         readings.append(Reading(time.time(),
                                 tuple(count(ram, cpus) for ram in maps)))
-        # A sample that is late does not have the next one early.
+        # A late sample does not make the next one early.
         now = time.monotonic()
         due = max(due + seconds, now)
         if select.select([sys.stdin], [], [], due - now)[0]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One program that is run to measure something, and what it printed.
+"""One program that measures something, and its output.
 
 A measuring program prints a line for each figure: its name, one number or more,
 and their unit, with blanks between.  Other lines do not count.
@@ -54,7 +54,7 @@ COUNTED = Lab(icount=True, memory=1200)
 
 @dataclass(frozen=True)
 class Figure:
-    """What a program printed under one name."""
+    """The figures that a program printed under one name."""
 
     values: tuple[float, ...]
     unit: str
@@ -64,7 +64,7 @@ Sample = dict[str, Figure]
 
 
 class StepError(Exception):
-    """A program that did not measure anything."""
+    """A program measured nothing."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Step:
 
     @property
     def limit(self) -> int:
-        """After how many seconds it is given up."""
+        """The seconds after which it is given up."""
         return max(self.seconds * SLACK, LEAST_SECONDS)
 
     def words(self) -> list[str]:
@@ -96,11 +96,11 @@ class Step:
 
     @property
     def counted(self) -> bool:
-        """Whether it is the same whatever else the machine does."""
+        """Whether its figures are independent of other load of the machine."""
         return self.lab is not None and self.lab.icount
 
     async def _output(self) -> tuple[int, str, str]:
-        """Run it, and end it with whoever waits for it."""
+        """Run it, and end it with the process that waits for it."""
         process = await asyncio.create_subprocess_exec(
             *self.words(), cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What set-up, a sync and the stop of a migration cost a guest of some size.
+"""The cost of a migration's set-up, syncs and stop, by the guest's size.
 
 usage: python -m tests.bench.sync_cost --qemu ours --mechanism ring --gib 1024
 
@@ -32,8 +32,8 @@ WRITER = Writer(mib=16, delay=40, report=0)
 NOWHERE = "exec:cat > /dev/null"
 
 OPTIONS = Options(bandwidth=64 * MIB, downtime_limit=1, timeout=600.0)
-# What the writer writes alone is sent slower than that: in a round all of its
-# pages are written again, though each write takes an entry then.
+# The migration is sent at this part of the writer's rate.  So the writer writes
+# all of its pages again in a round, though each write takes an entry then.
 SLOWER = 0.4
 RATE_SECONDS = 0.5
 # All of the first round would take long at that rate; what is left of it then
@@ -48,8 +48,8 @@ EVENT = re.compile(r"^\d+@(\d+\.\d+):(\w+)(?:[^\d\n]*(\d+))?", re.MULTILINE)
 class Sync:
     """One sync, in microseconds.
 
-    Held is what it had the BQL for, where QEMU tells, and log what KVM took
-    before to start its log, if it did.
+    Held is the time with the BQL, where QEMU tells it; log is the time that
+    KVM took before that to start its log, if it did.
     """
 
     total: float
@@ -60,7 +60,7 @@ class Sync:
 
 @dataclass
 class Costs:
-    """What one guest came to."""
+    """The results of one guest."""
 
     setup_ms: list[int] = field(default_factory=list)
     first: list[Sync] = field(default_factory=list)
@@ -113,7 +113,7 @@ def parse(text: str) -> list[Sync]:
 
 
 def trace(vm: VM, begin_at: int = 0) -> str:
-    """Return what VM has traced, but for the first BEGIN_AT characters."""
+    """Return the trace of VM from the character BEGIN_AT on."""
     return (vm.dir / "trace").read_text(encoding="utf-8")[begin_at:]
 
 
@@ -159,7 +159,7 @@ def migrate(vm: VM, costs: Costs) -> None:
 
 def measure(binary: Qemu, gib: int, mechanism: Mechanism,
             idle: bool) -> Costs:
-    """Return what a guest of GIB costs; if IDLE, one that writes nothing."""
+    """Return the costs of a guest of GIB; if IDLE, it writes nothing."""
     costs = Costs()
     with VM("src", config(binary, gib, mechanism)) as vm:
         vm.wait_writing()
@@ -174,7 +174,7 @@ def measure(binary: Qemu, gib: int, mechanism: Mechanism,
 def figures(costs: Costs) -> dict[str, tuple[float, str]]:
     """Return each figure with its unit; medians, where there are several.
 
-    A stock QEMU does not tell what it had the BQL for.
+    A stock QEMU does not tell how long it had the BQL.
     """
     found = {
         "set-up": (float(costs.setup_ms[0]), "ms"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The benchmarks' frame: steps, what is kept of them, and the report."""
+"""The benchmarks' frame: steps, their samples, and the report."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_parse() -> None:
     (("/nowhere",), "did not end"),
 ])
 def test_step_fails(command: tuple[str, ...], said: str) -> None:
-    """One sentence says which command, and what was wrong."""
+    """One sentence names the command and the error."""
     with pytest.raises(StepError, match=said) as raised:
         asyncio.run(Step("x", command).run())
     assert command[0] in str(raised.value)
 
 
 def test_step_in_the_lab() -> None:
-    """What a step says of itself is what a shell can run."""
+    """A shell can run the command that a step prints."""
     step = Step("x", ("a", "b c"), Lab("stock", memory=64, icount=True))
     assert str(step) == ("scripts/lab --kernel stock --icount --memory 64M "
                          "--timeout 300 -- a 'b c'")
@@ -69,7 +69,7 @@ def test_turns() -> None:
 
 
 def test_noise() -> None:
-    """A difference within the spread is none."""
+    """A difference within the spread does not count."""
     stat = [Stat(values, "ns") for values in ((1, 2, 3), (3, 4, 5), (4, 5, 6))]
     assert ratio(stat[0], stat[1]) == "noise"
     assert ratio(stat[2], stat[0]) == "2.5×"
@@ -92,7 +92,7 @@ def chapter(steps: Sequence[Step]) -> Chapter:
 
 
 def test_resume(tmp_path: Path) -> None:
-    """What was measured is not measured again; of other binaries, it is."""
+    """A step is not measured again, unless the binaries are others."""
     step = echo("one", "t 5 ns", runs=3)
     results = Results(tmp_path, VERSIONS)
     bench.measure(bench.left_to_do([chapter([step])], True, results)[:2],
@@ -108,7 +108,7 @@ def test_resume(tmp_path: Path) -> None:
 
 
 def test_measuring_programs(tmp_path: Path) -> None:
-    """They count as others if one changes or comes, not if a chapter does."""
+    """Programs count as others if a source changes or comes, not a chapter."""
     directory = tmp_path / PROGRAMS[0]
     directory.mkdir(parents=True)
     seen = []
@@ -120,7 +120,7 @@ def test_measuring_programs(tmp_path: Path) -> None:
 
 
 def test_all_that_is_compiled_is_measuring() -> None:
-    """What meson compiles into the programs is in the digest, too."""
+    """The sources that meson compiles into the programs are in the digest."""
     build = (ROOT / "tests/bench/meson.build").read_text(encoding="utf-8")
     compiled = re.findall(r"'([^']+\.c)'", build)
     places = {str((ROOT / "tests/bench" / name).resolve().parent
@@ -130,7 +130,7 @@ def test_all_that_is_compiled_is_measuring() -> None:
 
 
 def test_shared_step(tmp_path: Path) -> None:
-    """What two chapters show is measured once."""
+    """A step of two chapters is measured once."""
     step = echo("one", "t 5 ns", runs=2)
     both = [chapter([step]), chapter([step, echo("two", "t 6 ns")])]
     left = bench.left_to_do(both, True, Results(tmp_path, VERSIONS))
@@ -141,7 +141,7 @@ def test_shared_step(tmp_path: Path) -> None:
 def meeting(name: str, directory: Path, other: str, icount: bool) -> Step:
     """A step that tells whether OTHER ran while it did."""
     class Here(Lab):
-        """A machine that is this one."""
+        """A machine that stands for this one."""
 
         def words(self, seconds: int) -> list[str]:
             return []
@@ -155,7 +155,7 @@ def meeting(name: str, directory: Path, other: str, icount: bool) -> Step:
 
 @pytest.mark.parametrize("icount", [True, False])
 def test_at_once(tmp_path: Path, icount: bool) -> None:
-    """Two that are counted run side by side, and no others do."""
+    """Two counted steps run side by side, and no others do."""
     steps = [meeting("a", tmp_path, "b", icount),
              meeting("b", tmp_path, "a", icount)]
     results = Results(tmp_path, VERSIONS)
@@ -172,7 +172,7 @@ def test_torn_file(tmp_path: Path) -> None:
 
 
 class Checker(HTMLParser):
-    """Elements that are left open, and what the page loads."""
+    """The elements left open, and the files that the page loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_quick_leaves_out(tmp_path: Path) -> None:
-    """What was not measured has no row in a quick report, and no table."""
+    """A quick report has no row, nor table, for steps not measured."""
     half = Table(["a", "b"], [["x", "1"], ["y", "–"]])
     none = Table(["a", "b"], [["z", "–"]])
     one = Chapter("c", "C", lambda quick: [], lambda results: [half, none])
@@ -243,7 +243,7 @@ def test_chapter_without_figures(one: Chapter, tmp_path: Path) -> None:
 
 
 def test_verdict(tmp_path: Path) -> None:
-    """What is better, worse or neither says so; the rest says nothing."""
+    """Figures that are better, worse or equal say so; the rest say nothing."""
     kept, harvest, write = COMPARISONS[:3]
     lines = {
         kept.pairs[0]: ("kept-live 50 %", "kept-live 75 %"),
@@ -283,6 +283,6 @@ def test_names(quick: bool) -> None:
 
 
 def test_unknown_chapter() -> None:
-    """One sentence says which there are."""
+    """One sentence lists the names."""
     with pytest.raises(SystemExit, match="no chapter nothing; there are .*kernel"):
         bench.main(["nothing"])

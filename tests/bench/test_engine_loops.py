@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""engine-loops: its command line, and that a count is one."""
+"""engine-loops: its command line, and its counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .step import parse
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """What it says and how it ends."""
+    """Its output and how it ends."""
     return subprocess.run([PROGRAM, *words], capture_output=True, text=True,
                           timeout=60, check=False)
 

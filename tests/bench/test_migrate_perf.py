@@ -14,7 +14,7 @@ PROGRAM = ROOT / "build/meson/tests/bench/migrate-perf"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """What it says and how it ends."""
+    """Its output and how it ends."""
     return subprocess.run([PROGRAM, *words], capture_output=True, text=True,
                           timeout=60, check=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The measuring programs: each measures, and refuses what it cannot do."""
+"""Each measuring program measures, and refuses what it cannot do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("program", SMALL, ids=lambda it: it.__name__)
 def test_measures(program, capsys: pytest.CaptureFixture[str]) -> None:
-    """One small real run has all the figures, and they are no nonsense."""
+    """One small real run has all figures, and they make sense."""
     if not kvm_usable():
         pytest.skip("/dev/kvm cannot be used on this host")
     assert program.main(SMALL[program]) == 0
@@ -67,7 +67,7 @@ def test_no_such_binary(program, tmp_path: Path,
     (["-m", "64", "--memory", "64"], "--memory 64")])
 def test_mmtest_refuses(words: list[str], what: str,
                         capsys: pytest.CaptureFixture[str]) -> None:
-    """What cannot be is refused with its reason."""
+    """A program refuses the impossible with the reason."""
     with pytest.raises(SystemExit) as end:
         mmtest.main(words)
     assert end.value.code == 2
@@ -83,7 +83,7 @@ def test_unknown_to_others() -> None:
 
 
 def test_pass_time() -> None:
-    """It is the mean over the vCPUs, each over its own passes."""
+    """The time is the mean over the vCPUs, each over its own passes."""
     begin = [Mark(1, 1000), Mark(5, 0)]
     end = [Mark(3, 5000), Mark(6, 6000)]
     assert pass_ns(begin, end, 2e9) == pytest.approx(2000)
@@ -97,7 +97,7 @@ READINGS = (Reading(0.0, (0, 0)), Reading(1.0, (100, 0)),
 
 
 def test_joined() -> None:
-    """The pages that arrive are no writes; the target's writes are."""
+    """Pages that arrive are no writes; the target's own writes are."""
     view = joined(READINGS, resume=2.5)
     assert list(view.counts) == [0, 100, 200, 200, 260]
     assert view.rate(0, 2) == 100

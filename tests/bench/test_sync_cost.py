@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is read out of the trace of a migration's syncs."""
+"""The figures read out of the trace of a migration's syncs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_parse() -> None:
 
 
 def test_figures() -> None:
-    """A figure that QEMU does not tell is not made up."""
+    """No figure is made up that QEMU does not tell."""
     first, *busy = parse(TRACE)
     costs = Costs([9, 2, 4], [first], busy, busy[1:], 5, 0)
     found = figures(costs)
@@ -45,7 +45,7 @@ def test_figures() -> None:
 
 
 def test_idle(ours: Qemu) -> None:
-    """Of a large guest that is stopped, each sync has a time and no page."""
+    """With a large stopped guest, each sync has a time and no page."""
     costs = Costs()
     with VM("src", config(ours, LARGE_GIB)) as vm:
         vm.wait_writing()

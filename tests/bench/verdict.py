@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The five lines that the report opens with: where ours is ahead or behind."""
+"""The report's first five lines: where ours is ahead or behind."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ COMPARISONS = (
 
 
 def verdict(results: Results) -> list[str]:
-    """What was measured of the comparisons, a line each."""
+    """The comparisons that were measured, a line each."""
     return [line for each in COMPARISONS
             if (line := each.line(results)) is not None]

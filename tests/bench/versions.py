@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a run measures, and where: part of each figure."""
+"""The binaries and the machine of a run: part of each figure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BINARIES = {
     "patched kernel with static keys": BUILD / "linux/patched-keys/bzImage",
     "stock kernel with static keys": BUILD / "linux/stock-keys/bzImage",
 }
-# What migrate-perf and engine-loops are made of is in tests/kvm and tests/unit.
+# migrate-perf and engine-loops have sources in tests/kvm and tests/unit.
 PROGRAMS = ("tests/bench", "tests/guests", "tests/kvm", "tests/migration",
             "tests/unit", "host-kernel/tools")
 SOURCES = (".S", ".c", ".h", ".py", ".sh")
@@ -42,7 +42,7 @@ def output(*command: str | Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """What tells one binary from another."""
+    """A digest that tells one binary from another."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
@@ -67,7 +67,7 @@ def said(path: Path) -> str:
 
 
 def programs(root: Path = ROOT) -> str:
-    """What tells the programs that measure from others, by their sources."""
+    """A digest of the sources of the measuring programs."""
     files = (path for part in PROGRAMS for path in (root / part).rglob("*")
              if path.suffix in SOURCES and not path.name.startswith(ONLY_SHOW))
     whole = hashlib.sha256()
@@ -77,7 +77,7 @@ def programs(root: Path = ROOT) -> str:
 
 
 def measured() -> dict[str, str]:
-    """What is measured, and with what; another, and all is measured again."""
+    """The versions measured and used; all figures depend on each."""
     return {**{name: f"{said(path)} (sha256 {digest(path)})".strip()
                for name, path in BINARIES.items()},
             "measuring programs": f"sha256 {programs()}"}

@@ -3,9 +3,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A page is a number that its writers count up.  Whoever harvests a page
- * copies it; at the end every copy has to be the page.  ThreadSanitizer looks
- * at the accesses, this at what becomes of them.
+ * A page is a number that its writers count up.  The harvest copies each page
+ * that it finds, and at the end every copy has to equal the page.
+ * ThreadSanitizer checks the accesses, this test their results.
  */
 
 #include "qemu/osdep.h"

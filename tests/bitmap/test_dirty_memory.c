@@ -90,14 +90,14 @@ static void write_page(unsigned long page)
     dirty_memory_mark(block, bit, 1);
 }
 
-/* As a migration does before it sends a page.  Returns: what that has found. */
+/* Clear as before a page is sent.  Returns: the pages found. */
 static uint64_t clear_chunk(unsigned long page)
 {
     return test_and_clear_bit(page >> CHUNK_SHIFT, rb.clear_bmap) ?
         cpu_physical_memory_take_cleared(&rb, page) : 0;
 }
 
-/* Returns: what the clear of its chunk has found. */
+/* Returns: the pages that the clear of its chunk has found. */
 static uint64_t send_page(unsigned long page)
 {
     uint64_t found = clear_chunk(page);
@@ -136,7 +136,7 @@ static void test_written_before_the_clear_only(void)
     end();
 }
 
-/* It is one that the migration has yet to send: it waits, or the pass ended. */
+/* The migration has yet to send the page: it waits, or the pass ended. */
 static void test_not_sent_meanwhile(void)
 {
     begin(true);
@@ -147,7 +147,7 @@ static void test_not_sent_meanwhile(void)
     end();
 }
 
-/* What the last sync found counted then, and counts in this period again. */
+/* Pages that the last sync found counted then, and count again now. */
 static void test_known_before_the_clear(void)
 {
     begin(true);
@@ -183,7 +183,7 @@ static void test_clears_find_nothing(void)
     end();
 }
 
-/* Against a set of those that were added to the bitmap in each period. */
+/* Compares with the set of pages that each period added to the bitmap. */
 static void test_random(void)
 {
     begin(true);

@@ -82,7 +82,7 @@ static unsigned long guest_round(Guest *g, unsigned long budget, bool crowded,
     return waiting;
 }
 
-/* A round with room for @budget, in which nothing that is hot is refused. */
+/* A round with room for @budget, in which no hot group is refused. */
 static unsigned long guest_fits(Guest *g, unsigned long budget)
 {
     bool refused = false;
@@ -92,7 +92,7 @@ static unsigned long guest_fits(Guest *g, unsigned long budget)
     return waiting;
 }
 
-/* A round in which something is. */
+/* A round in which a hot group is refused. */
 static unsigned long guest_refused(Guest *g, unsigned long budget,
                                    bool crowded)
 {
@@ -103,7 +103,7 @@ static unsigned long guest_refused(Guest *g, unsigned long budget,
     return waiting;
 }
 
-/* A guest whose first round is over, and nothing of it was dirty then. */
+/* A guest whose first round is over, with no page dirty. */
 static Guest guest_idle(unsigned long groups)
 {
     Guest g = guest_new(groups * PAGE_GROUP);
@@ -153,7 +153,7 @@ static void test_half(void)
     }
 }
 
-/* The round before the last does not count, nor any other. */
+/* Neither the round before the last counts, nor an earlier one. */
 static void test_previous_round(void)
 {
     Guest g = guest_idle(2);
@@ -187,7 +187,7 @@ static void test_many_rounds(void)
     guest_free(&g);
 }
 
-/* A group that cooled down is measured by what it was then. */
+/* A group that cooled down is measured by the pages that it had then. */
 static void test_cools(void)
 {
     Guest g = guest_idle(1);
@@ -233,7 +233,7 @@ static void test_budget(void)
     guest_free(&g);
 }
 
-/* What does not fit is no end: a smaller group that comes after it may. */
+/* A group that does not fit keeps no later, smaller one from waiting. */
 static void test_smaller_fits(void)
 {
     Guest g = guest_hot(3, 10);
@@ -258,7 +258,7 @@ static void test_not_refused(void)
     guest_free(&g);
 }
 
-/* Its pages stay dirty, and it keeps its place though it is not written. */
+/* A waiting group's pages stay dirty; it keeps its place if not written. */
 static void test_waits_on(void)
 {
     Guest g = guest_hot(1, 10);
@@ -269,7 +269,7 @@ static void test_waits_on(void)
     guest_free(&g);
 }
 
-/* In however many rounds it waits, a page counts once. */
+/* A page counts once, in however many rounds it waits. */
 static void test_waited(void)
 {
     Guest g = guest_hot(3, 10);
@@ -279,11 +279,11 @@ static void test_waited(void)
         g_assert_cmpuint(guest_fits(&g, 30), ==, 30);
         g_assert_cmpuint(hot_pages_waited(g.hot), ==, 30);
     }
-    /* Those that are written while others of their group wait do, too. */
+    /* Pages that are written while others of their group wait count, too. */
     guest_write(&g, 1, 15);
     g_assert_cmpuint(guest_fits(&g, 35), ==, 35);
     g_assert_cmpuint(hot_pages_waited(g.hot), ==, 35);
-    /* What ceases to wait was counted, and is when it waits again. */
+    /* A page that ceased to wait was counted, and counts if it waits again. */
     g_assert_cmpuint(guest_fits(&g, 10), ==, 10);
     g_assert_cmpuint(hot_pages_waited(g.hot), ==, 35);
     guest_write(&g, 1, 15);
@@ -311,7 +311,7 @@ static void test_growth(void)
     g_assert_true(page_bitmap_test(g.map, 0));
     g_assert_false(page_bitmap_test(g.map, PAGE_GROUP));
     g_assert_true(page_bitmap_test(g.map, 2 * PAGE_GROUP));
-    /* It is looked at anew, by the 20 pages that it had. */
+    /* The group is looked at anew, by the 20 pages that it had. */
     guest_write(&g, 1, 9);
     g_assert_cmpuint(guest_fits(&g, 40), ==, 31);
     guest_write(&g, 1, 9);
@@ -329,7 +329,7 @@ static void test_budget_shrinks(void)
     guest_free(&g);
 }
 
-/* Who waits comes before who is hot, also at a higher address. */
+/* Groups that wait come before hot ones, also at a higher address. */
 static void test_place(void)
 {
     Guest g = guest_idle(2);
@@ -346,7 +346,7 @@ static void test_place(void)
     guest_free(&g);
 }
 
-/* The first group waits; the second, as hot, has the place after it. */
+/* The first group waits; the second, which is as hot, comes after it. */
 static void test_crowded(void)
 {
     Guest g = guest_hot(2, 10);
@@ -363,13 +363,13 @@ static void test_crowded(void)
     g_assert_false(refused);
     g_assert_false(page_bitmap_test(g.map, 0));
     g_assert_true(page_bitmap_test(g.map, PAGE_GROUP));
-    /* It is looked at anew, by the 10 pages that it had. */
+    /* The group is looked at anew, by the 10 pages that it had. */
     guest_write(&g, 0, 5);
     g_assert_cmpuint(guest_refused(&g, 10, false), ==, 10);
     guest_free(&g);
 }
 
-/* Each has its own time. */
+/* Each group has its own time. */
 static void test_crowded_later(void)
 {
     Guest g = guest_hot(1, 10);
@@ -390,7 +390,7 @@ static void test_crowded_later(void)
     guest_free(&g);
 }
 
-/* Long waits are over at once when it gets crowded, and only then. */
+/* Long waits end at once when room gets short, and only then. */
 static void test_crowded_at_last(void)
 {
     Guest g = guest_hot(1, 10);
@@ -406,7 +406,7 @@ static void test_crowded_at_last(void)
     guest_free(&g);
 }
 
-/* What waited until then was not sent in the round before. */
+/* A group that waited until then was not sent in the round before. */
 static void test_release(void)
 {
     Guest g = guest_hot(66, 10);
@@ -424,7 +424,7 @@ static void test_release(void)
     guest_free(&g);
 }
 
-/* What a block does not have, or has no longer, is never sent. */
+/* Pages that a block does not have, or no longer has, are never sent. */
 static void test_not_in_use(void)
 {
     Guest g = guest_new(67 * PAGE_GROUP);
@@ -462,7 +462,7 @@ typedef struct Model {
     Guest g;
     bool *set;          /* of each page */
     int *dirty;         /* of each group, at the last end of a round */
-    int *waits;         /* rounds, from 1 on; 0: it does not */
+    int *waits;         /* rounds, from 1 on; 0: does not wait */
     bool *sent;         /* whether it did not wait at that end */
     int *most;          /* dirty while it waits */
     uint64_t waited;
@@ -617,7 +617,7 @@ static unsigned long any_budget(const Model *m)
         return ALL;
     case 1:
         return any(20);
-    case 2:         /* what is dirty, or nearly so */
+    case 2:         /* as many as are dirty, or nearly */
         return page_bitmap_count(m->g.map, 0, m->g.pages) + any(3) - 1;
     default:
         return any(m->g.pages + 1);
@@ -638,7 +638,7 @@ static void model_round(Model *m)
     model_send(m);
 }
 
-/* Whether they are sent before the end of the round makes no difference. */
+/* Sending the pages before the end of the round makes no difference. */
 static void model_release(Model *m)
 {
     hot_pages_release(m->g.hot);

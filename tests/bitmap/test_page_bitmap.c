@@ -123,7 +123,7 @@ static void test_leave_full(void)
     }
 }
 
-/* As a migration does it: nothing is left, and nothing found. */
+/* Clear as a migration does: no page is left, and none found. */
 static void test_drain(void)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++) {
@@ -143,7 +143,7 @@ static void test_drain(void)
     }
 }
 
-/* What a group's words had before they were full or empty is gone. */
+/* A group's words forget what they had before they were full or empty. */
 static void test_old_words(void)
 {
     PageBitmap *map = page_bitmap_new(2 * PAGE_GROUP);
@@ -236,7 +236,7 @@ static void block_set(unsigned long *block, unsigned long size,
     page_block_mark(block, size, page, 1);
 }
 
-/* A set page whose group or block is not marked would never be found. */
+/* Nobody would find a set page whose group or block is not marked. */
 static void block_check(unsigned long *block, unsigned long size)
 {
     for (unsigned long page = 0; page < size; page++) {
@@ -248,7 +248,7 @@ static void block_check(unsigned long *block, unsigned long size)
     }
 }
 
-/* A harvest of a part that begins at a word, out of what others use too. */
+/* A harvest of a part, which begins at a word, of a bitmap in use. */
 static void step_harvest(Model *m)
 {
     bool all = !any(3);
@@ -405,7 +405,7 @@ static void each_race(void (*test)(void))
     race_end();
 }
 
-/* The page is set at any time of a harvest that finds others, or none. */
+/* The page is set at any time during a harvest that finds others, or none. */
 static void set_in_harvest(void)
 {
     for (unsigned long other = 0; other <= RACE_PAGES; other += 60) {
@@ -472,7 +472,7 @@ static void test_other_in_set(void)
     each_race(other_in_set);
 }
 
-/* What was harvested whole leaves nothing for the next to look at. */
+/* A harvest of everything leaves nothing for the next one to look at. */
 static void test_marks_are_cleared(void)
 {
     unsigned long *summary;

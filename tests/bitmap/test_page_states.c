@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A page that one of them takes for set, and so does not set, another has to
- * find.  The states are forged, the one that there is not included.
+ * If one of them takes a page for set, and so does not set it, the others have
+ * to find it.  The states are forged, the one that never occurs included.
  */
 
 #include "page-bitmap.c"
@@ -27,7 +27,7 @@ static PageBitmap *forged(unsigned long states)
     return map;
 }
 
-/* Returns: what is said of one page, which is then set, found and cleared. */
+/* Returns: the answer for one page, which is then set, found and cleared. */
 static bool check_page(PageBitmap *map, unsigned long page)
 {
     bool is = page_bitmap_test(map, page);
@@ -95,7 +95,7 @@ static void test_agree(void)
     }
 }
 
-/* Only one state has no page: what is wrong is sent once more. */
+/* Only one state has no page: in a wrong state, pages are sent once more. */
 static void test_dirty_by_default(void)
 {
     for (unsigned long state = 0; state < STATES; state++) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The check runner: nothing that did not run well may count as passed."""
+"""The check runner: only what ran well may count as passed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "scripts/lib"))
 
 from totals import tally  # noqa: E402
 
-# Programs as meson may meet them, and what each must count as.
+# Programs as meson may meet them, and the result that each must have.
 TAP = {
     "good": ("echo 1..2; echo ok 1 /a; echo ok 2 /b", "2 0 0"),
     "bad": ("echo 1..2; echo ok 1 /a; echo not ok 2 /b", "1 1 0"),
@@ -43,7 +43,7 @@ EXIT = {
     "exit-99": ("exit 99", "0 1 0"),
     "exit-late": ("sleep 1000", "0 1 0"),
 }
-# The same for files of pytest's.
+# The same for files of pytest.
 PYTEST = {
     "mixed": (
         """
@@ -65,7 +65,7 @@ def test_error(broken): pass
     "hangs": ("import time\ndef test_it(): time.sleep(1000)", "0 1 0"),
     "no-build": ("def test_it(): pass", "0 1 0"),
 }
-# What all of them together have check say.
+# The last lines of check for all of them together.
 SAID = [
     "check: skipped: engine-plain: all: no KVM",
     "check: skipped: engine-plain: part 2 /b: no",
@@ -94,12 +94,12 @@ class Project:
         self.lines = ["project('toy', 'c')"]
 
     def script(self, path: str, body: str) -> None:
-        """A program of the shell's."""
+        """A shell program."""
         (self.top / path).write_text(f"#!/bin/sh\n{body}\n")
         (self.top / path).chmod(0o755)
 
     def add(self, name: str, body: str, protocol: str, suite: str) -> None:
-        """A test that meson runs itself."""
+        """A test that meson itself runs."""
         self.script(f"{name}.sh", body)
         self.lines.append(
             f"test('{name}', find_program('{name}.sh'), suite: "
@@ -171,7 +171,7 @@ def fixture_every(tmp_path_factory: pytest.TempPathFactory) -> Checked:
 
 @pytest.mark.parametrize("name", [*TAP, *EXIT, *PYTEST])
 def test_result(every: Checked, tmp_path: Path, name: str) -> None:
-    """Each program comes to what stands beside it."""
+    """Each program has the result that stands beside it."""
     logs = every.top / "build/meson/meson-logs"
     (tmp_path / "meson-logs").mkdir()
     shutil.copy(logs / "testlog.junit.xml", tmp_path / "meson-logs")
@@ -207,7 +207,7 @@ def test_totals(every: Checked) -> None:
 
 @pytest.mark.parametrize("line", SAID)
 def test_line(every: Checked, line: str) -> None:
-    """What was left out and what has failed has a line with the reason."""
+    """Each skipped or failed program has a line with the reason."""
     assert line in every.done.stdout.splitlines()
 
 
@@ -220,7 +220,7 @@ def test_every_directory_is_a_suite() -> None:
 
 
 def test_good_suites(project: Project) -> None:
-    """Only those that were asked for run; what is not in C runs once."""
+    """Only the suites asked for run; those not in C run once."""
     project.add("good", TAP["good"][0], "tap", "one")
     project.add("bad", TAP["bad"][0], "tap", "two")
     project.add_pytest("three", "def test_it(): pass")
@@ -235,7 +235,7 @@ def test_good_suites(project: Project) -> None:
 
 
 def test_unknown_suite(project: Project) -> None:
-    """One sentence says which there are, and nothing runs."""
+    """One sentence lists the suites, and nothing runs."""
     project.add("good", TAP["good"][0], "tap", "one")
     done = project.check("one", "everything")
     assert done.returncode == 1
@@ -246,7 +246,7 @@ def test_unknown_suite(project: Project) -> None:
 
 
 def test_engine_that_cannot_be_built(project: Project) -> None:
-    """It has failed once for each sanitizer, and all else runs."""
+    """It fails once for each sanitizer, and all others run."""
     (project.top / "bad.c").write_text("#error no\n")
     project.lines.append(
         "test('bad', executable('bad', 'bad.c'), suite: ['one', 'engine'])"
@@ -270,7 +270,7 @@ def test_project_that_meson_does_not_take(project: Project) -> None:
 
 
 def test_lost_logs_are_a_failure(project: Project) -> None:
-    """What ran cannot be told without meson's logs."""
+    """Without meson's logs nobody can tell what ran."""
     project.add("good", f"rm -r {project.top}/build/meson/meson-logs",
                 "exitcode", "one")  # fmt: skip
     done = project.check("one")
@@ -279,7 +279,7 @@ def test_lost_logs_are_a_failure(project: Project) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether it is there; a zombie that nobody waits for does not run."""
+    """Whether the process runs; a zombie that nobody waits for does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -296,7 +296,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_check_that_is_terminated(project: Project) -> None:
-    """It stops what runs, with what that has started."""
+    """It stops the programs, and the processes that these have started."""
     pid = project.top / "pid"
     project.add_pytest(
         "hangs",

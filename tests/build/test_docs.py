@@ -14,7 +14,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def anchors(document: Path) -> set[str]:
-    """What its titles are called in a link."""
+    """The names of its titles in links."""
     titles = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
     return {
         re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
@@ -24,7 +24,7 @@ def anchors(document: Path) -> set[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links(document: Path) -> None:
-    """Each names a file that is there, and a title that it has."""
+    """Each link names a file that exists, and a title that it has."""
     links = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
     assert links
     for link in links:
@@ -36,7 +36,7 @@ def test_links(document: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-# Where files of ours are, and what may stand before the name of one.
+# The directories of our files, and what may stand before a name.
 OURS = (
     "accel|docs|host-kernel|include|lab-cpu|migration|patches|qapi|scripts"
     "|softmmu|tests"
@@ -48,7 +48,7 @@ NAMED = re.compile(
 
 @pytest.mark.parametrize("kind", ["c", "h", "py", "S", "pml", "json", "sh"])
 def test_files_that_the_source_names_exist(kind: str) -> None:
-    """In comments, too; the tests of scripts make up files of their own."""
+    """Comments count, too; the tests of scripts make up files of their own."""
     tracked = subprocess.check_output(
         ["git", "ls-files", f"*.{kind}"], cwd=ROOT, text=True
     )
@@ -70,7 +70,7 @@ UNIT = re.compile(
 
 
 def test_units() -> None:
-    """Of each figure QAPI says what it counts, and in what unit."""
+    """QAPI says what each figure counts, and in which unit."""
     text = (ROOT / "qapi/dirty-tracking.json").read_text()
     found = 0
     for comment, code in re.findall(

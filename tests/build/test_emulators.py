@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the builds of the lab's emulators do with bad input.
+"""The builds of the lab's emulators refuse bad input.
 
-As test_scripts.py has it.
+test_scripts.py tells how.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_no_mirror(no_mirror: Sandbox) -> None:
 
 
 def test_damaged_source_is_not_used(no_mirror: Sandbox) -> None:
-    """It is fetched again, for which there is no mirror here."""
+    """The script fetches it again, but there is no mirror here."""
     tarball = no_mirror.cache / TARBALL
     tarball.parent.mkdir(parents=True)
     tarball.write_bytes(b"not what it should be")
@@ -93,7 +93,7 @@ def test_hook_that_does_not_fit(box: Sandbox, source: Path) -> None:
 def test_tree_has_the_cpu_and_nothing_else_of_ours(
     box: Sandbox, source: Path
 ) -> None:
-    """And what cannot be configured shows its log, and is not built."""
+    """A source that cannot be configured shows its log, and is not built."""
     box.get(source)
     series = write_series(box.top / "series", fits=hook())
     done = box.run(LAB_CPU, QEMU_SRC=source, FDT_LAB_CPU_SERIES=series)

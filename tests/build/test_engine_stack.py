@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ROOT / "accel/kvm/dirty"
 UAPI = ROOT / "host-kernel/include/uapi"
 LAYERS = ("ground.h", "mechanism.h", "engine.h")
-# What any file may include: the public side, and the memory ordering.
+# Any file may include these: the public side, and the memory ordering.
 ANYWHERE = {"kvmdirty.h", "ordering.h"}
 
 
@@ -38,7 +38,7 @@ def layers_of(meson: str) -> dict[str, str]:
 
 
 def wrong_includes(sources: dict[str, str], engine: Path) -> list[str]:
-    """What includes a header of another layer than its own.
+    """The files that include a header of another layer than their own.
 
     Each header includes the one of the layer below.
     """
@@ -80,7 +80,7 @@ def compiled(source: Path, work: Path) -> Path:
 
 
 def calls_up(sources: dict[str, str], engine: Path, work: Path) -> list[str]:
-    """What names something of a file that is listed after it."""
+    """The files that use a name of a file that is listed after them."""
     objects = [compiled(engine / name, work) for name in sources]
     defined = [symbols(each, "--defined-only", "--extern") for each in objects]
     wrong = []

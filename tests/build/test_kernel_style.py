@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Linux's own checkpatch.pl on all that is meant to become a part of Linux."""
+"""Linux's own checkpatch.pl on all files that are to become part of Linux."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN_FILES = sorted(
     if path.suffix in (".c", ".h", ".S", ".rst")
 )
 
-# What checkpatch says and is not listened to, and why.
+# The complaints of checkpatch that are ignored, and why.
 IGNORED = {
     "MISSING_SIGN_OFF": "scripts/export-series signs a patch off",
     "FILE_PATH_CHANGES": "our files are not in MAINTAINERS yet",
@@ -39,7 +39,7 @@ COMPLAINT = re.compile(r"(\S+?):\d+: (ERROR|WARNING|CHECK):(\w+): ")
 
 @pytest.fixture(name="linux", scope="session")
 def fixture_linux(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree whose rules count."""
+    """The source tree whose rules count."""
     done = subprocess.run(
         [ROOT / "scripts/get-linux"],
         stdin=subprocess.DEVNULL,
@@ -77,7 +77,7 @@ def complaints(
     text: str,
     ignored: dict[str, str] | None = None,
 ) -> list[str]:
-    """What checkpatch has against it, but for what is ignored."""
+    """The complaints of checkpatch that are not ignored."""
     done = subprocess.run(
         [linux / "scripts/checkpatch.pl", f"--root={linux}", "--strict"]
         + ["--terse", "--showfile", "--show-types", "--no-summary", *words],
@@ -101,14 +101,14 @@ def test_own_file(linux: Path, path: Path) -> None:
     assert complaints(linux, ["-f", str(path)], "") == []
 
 
-# By its standard input: a file that git knows would not be taken as a patch.
+# By standard input: checkpatch takes no file that git knows for a patch.
 @pytest.mark.parametrize("path", PATCHES, ids=[p.name for p in PATCHES])
 def test_patch(linux: Path, path: Path) -> None:
     assert complaints(linux, ["-"], path.read_text()) == []
 
 
 def test_exported_series(linux: Path, tmp_path: Path) -> None:
-    """What is posted is signed off, and passes as it is written."""
+    """The exported patches are signed off, and pass as they are."""
     out = tmp_path / "out"
     env = {
         **os.environ,

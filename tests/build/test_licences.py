@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every file that is kept has its licence in its first lines."""
+"""Every file in git has its licence in its first lines."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def tracked() -> list[str]:
 
 
 def licence_of(name: str) -> str:
-    """What the file says, or nothing."""
+    """The licence that the file names, or nothing."""
     with (ROOT / name).open(encoding="utf-8") as file:
         found = LICENCE.search("".join(islice(file, HEAD)))
     return found[1] if found else ""
 
 
 def test_licences() -> None:
-    """What joins Linux has Linux's, all else QEMU's."""
+    """Files that join Linux have Linux's licence, all others QEMU's."""
     names = tracked()
     if not names:
         pytest.skip("this is no git checkout")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the scripts for Linux do with bad input, as test_scripts.py has it."""
+"""The scripts for Linux refuse bad input; test_scripts.py tells how."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from test_scripts import write_series as write_qemu_series
 
 
 def fake_linux(top: Path, version: str = "6.1.192") -> Path:
-    """The least that passes for a Linux source tree."""
+    """The smallest tree that passes for Linux's source."""
     numbers = (version.split(".") + ["", ""])[:3]
     makefile = "".join(
         f"{name} = {number}\n"
@@ -41,7 +41,7 @@ def linux_hook(old: str = "int line_10;", added: str = "int ours;") -> str:
 
 
 class LinuxBox(Sandbox):
-    """A build directory with no source of anybody else's."""
+    """A build directory with no source but the test's own."""
 
     def __init__(self, top: Path) -> None:
         super().__init__(top)
@@ -139,7 +139,7 @@ class TestGet:
 class TestAssemble:
     @pytest.fixture(name="series")
     def fixture_series(self, box: LinuxBox) -> Path:
-        """A series that fits, on a tree that is there."""
+        """A series that applies to the tree."""
         box.get(fake_linux(box.top / "linux"))
         return write_qemu_series(box.top / "series", fits=linux_hook())
 
@@ -266,7 +266,7 @@ class TestAssemble:
 class TestExport:
     @pytest.fixture(name="series")
     def fixture_series(self, box: LinuxBox) -> Path:
-        """A series that fits, with the code it replaces, and its tree."""
+        """A series that applies, with the code it replaces, and its tree."""
         source = fake_linux(box.top / "linux")
         box.get(source)
         box.env["LINUX_SRC"] = str(source)
@@ -376,7 +376,7 @@ def test_option_that_kconfig_takes(
 def check_config(
     box: LinuxBox, fragments: list[str], got: str
 ) -> subprocess.CompletedProcess[str]:
-    """Call the function of build-kernel by itself."""
+    """Call the function of build-kernel alone."""
     paths = []
     for number, text in enumerate(fragments):
         path = box.top / f"{number}.config"

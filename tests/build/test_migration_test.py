@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What comes of a case of migration-test, with stand-ins for the program."""
+"""The results of cases of migration-test, with stand-ins for the program."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stand_in(top: Path, body: str, case: str = CASE) -> MigrationTest:
     ],
 )
 def test_kind(tmp_path: Path, body: str, kind: str) -> None:
-    """It has passed if the program says so, and ends well."""
+    """A case passes if the program says so, and ends well."""
     test = stand_in(tmp_path, body)
     assert test.cases() == [CASE]
     assert test.run_case(CASE).kind == kind
@@ -51,7 +51,7 @@ def test_kind(tmp_path: Path, body: str, kind: str) -> None:
 def test_case_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has failed, with what it has said before."""
+    """The case fails, with the output before the end."""
     monkeypatch.setattr(program, "CASE_LIMIT", 2)
     test = stand_in(tmp_path, "echo ERROR: slow; exec sleep 1000")
     result = test.run_case(CASE)
@@ -61,7 +61,7 @@ def test_case_that_hangs(
 
 
 def test_program_without_cases(tmp_path: Path) -> None:
-    """That is no suite in which nothing fails."""
+    """An empty suite does not count as one without failures."""
     test = stand_in(tmp_path, "", "/aarch64/migration/case")
     with pytest.raises(RuntimeError):
         test.cases()
@@ -86,7 +86,7 @@ ONLY_TCG = "-accel tcg -accel tcg"
     ],
 )
 def test_accelerator(tmp_path: Path, case: str, accelerators: str) -> None:
-    """What QEMU is called with when the program asks for KVM, or else TCG."""
+    """QEMU's arguments when the program asks for KVM, or else TCG."""
     test = stand_in(tmp_path, "")
     test.qemu.write_text('#!/bin/sh\necho "$@"\n')
     test.qemu.chmod(0o755)
@@ -103,12 +103,12 @@ def test_accelerator(tmp_path: Path, case: str, accelerators: str) -> None:
 
 @pytest.fixture(name="stock_is_built", autouse=True)
 def fixture_stock_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for the script that builds it, which has nothing to do."""
+    """A stand-in for the script that builds it; it does nothing."""
     monkeypatch.setattr(program, "BUILD_QEMU", Path("/bin/true"))
 
 
 def bail_out(said: str) -> str:
-    """A program that ends as GLib's assertions do, after saying this."""
+    """A program that prints this, and ends as GLib's assertions do."""
     return f"echo '{said}'; exit 134"
 
 
@@ -132,7 +132,7 @@ CRASH = "libqtest.c:186: kill_qemu() detected QEMU death from signal 11 (S)"
         (TOO_SLOW, PAGES, "failed"),
         (TOO_SLOW, CRASH, "failed"),
         ("", TOO_SLOW, "failed"),
-        # Whatever stock does.
+        # Stock's result does not matter.
         (PAGES, PAGES, "fatal"),
         (f"{ASSERTION}:287:check: assertion failed: (bad == 0)",) * 2
         + ("fatal",),
@@ -142,7 +142,7 @@ CRASH = "libqtest.c:186: kill_qemu() detected QEMU death from signal 11 (S)"
 def test_comparison_with_stock(
     tmp_path: Path, ours: str, stock: str, kind: str
 ) -> None:
-    """Stock excuses only what it fails with the same symptom."""
+    """Stock excuses only cases that it fails with the same symptom."""
     result = judged(
         CASE,
         stand_in(tmp_path / "ours", bail_out(ours)),
@@ -152,7 +152,7 @@ def test_comparison_with_stock(
 
 
 def test_failure_that_stock_does_not_have(tmp_path: Path) -> None:
-    """It counts."""
+    """The failure counts."""
     ours = stand_in(tmp_path / "ours", bail_out(TOO_SLOW))
     stock = stand_in(tmp_path / "stock", f"echo ok 1 {CASE}")
     assert judged(CASE, ours, stock).kind == "failed"
@@ -161,7 +161,7 @@ def test_failure_that_stock_does_not_have(tmp_path: Path) -> None:
 def test_stock_that_cannot_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It excuses nothing, with a binary of an earlier build either."""
+    """Stock excuses nothing then, nor does its binary of an earlier build."""
     monkeypatch.setattr(program, "BUILD_QEMU", Path("/bin/false"))
     ours = stand_in(tmp_path / "ours", bail_out(TOO_SLOW))
     stock = stand_in(tmp_path / "stock", bail_out(TOO_SLOW))
@@ -202,7 +202,7 @@ from tests.qtest.test_cases import test_case
 def test_what_pytest_makes_of_it(
     tmp_path: Path, ours: str, counts: str
 ) -> None:
-    """Each case is one of pytest's."""
+    """Each case is a test case of pytest."""
     stand_in(tmp_path / "ours", ours)
     stand_in(tmp_path / "stock", bail_out(TOO_SLOW))
     suite = tmp_path / "test_suite.py"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""In a checkout where nothing was built, and on a host that has nothing.
+"""The tests in a checkout without builds, on a host that lacks everything.
 
-Tests that need what is missing there have to fail: skips look as if the host
-could not do better, and nobody would miss what they did not test.
+Tests that need missing files have to fail.  A skip looks as if the host could
+not do better, and nobody would notice what it left untested.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# What only some hosts have, and only some users may.
+# Only some hosts have these, and only some users may use them.
 OF_THE_HOST = ("/dev/kvm", "only root")
 
 
 @pytest.fixture(name="checkout", scope="module")
 def fixture_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tests, with nothing beside it."""
+    """A copy of the tests alone."""
     path = tmp_path_factory.mktemp("checkout")
     shutil.copytree(
         ROOT / "tests", path / "tests",
@@ -44,7 +44,7 @@ def fixture_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_missing(checkout: Path, test: str) -> None:
-    """Nothing passes, and nothing is skipped but for what the host lacks."""
+    """No test passes, and none is skipped except for what the host lacks."""
     report = checkout / "report.xml"
     report.unlink(missing_ok=True)
     empty = {"PATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}

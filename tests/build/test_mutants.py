@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mutants' patches are whole; it is what its test says that kills one."""
+"""The mutants' patches are whole; only its test's message kills a mutant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def program(path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
-# How a test ends, in files of the tests' own, and whether that is a kill.
+# The ends of tests, and whether each is a kill.
 ENDS = {
     "passes": ("echo ok 1 /slot/one", False),
     "asserts": (
@@ -68,7 +68,7 @@ ENDS = {
 def test_glib(
     tmp_path: Path, says: str, tests: str, body: str, killed: bool | None
 ) -> None:
-    """None is the end of a program that has not seen what a mutant does."""
+    """None is the end of a program that has not noticed the mutant."""
     program(tmp_path / "one", body.format(tests=tests))
     if killed is None:
         with pytest.raises(Failure, match="did not say"):
@@ -87,7 +87,7 @@ def test_that_does_not_end(
 
 
 def mutant(*fields: tuple[str, str]) -> Mutant:
-    """A kernel's, that is killed by a test and has these fields."""
+    """A kernel mutant that is killed by a test and has these fields."""
     head = (("Invariant", "I3"), ("Killed-by", kernel.RACE), *fields)
     return mutants_of(Patch("one", head, "Wrong.", DIFF), kernel.FIELDS)[0]
 
@@ -193,7 +193,7 @@ def test_patches_apply(mutants: Sequence[Mutant]) -> None:
 
 
 def test_kernel_series() -> None:
-    """It has all of the patches, and each has its own mutant("") in it."""
+    """The series has all patches, and each contains its own mutant("")."""
     names = kernel.series()
     assert names[0] == kernel.PAUSE
     assert sorted(f"{name}.patch" for name in names) == sorted(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the scripts do with bad input: one sentence, and nothing half done."""
+"""The scripts answer bad input with one sentence, and do nothing by halves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 
-# Root reads everything; without these capabilities it meets file modes too.
+# Root reads everything; without these capabilities file modes hold for it.
 OBEY_MODES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 
@@ -63,7 +63,7 @@ class Sandbox:
         assert done.returncode == 0, done.stderr
 
     def leftovers(self) -> list[str]:
-        """Temporary things that a script forgot below build/src."""
+        """Temporary files that a script forgot below build/src."""
         source = self.build / "src"
         if not source.exists():
             return []
@@ -78,7 +78,7 @@ def box(tmp_path: Path) -> Sandbox:
 
 
 def one_sentence(done: subprocess.CompletedProcess[str], script: str) -> str:
-    """Assert that one line says what was wrong and what is allowed."""
+    """Assert that one line names the error and the allowed values."""
     assert done.returncode != 0
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
@@ -87,7 +87,7 @@ def one_sentence(done: subprocess.CompletedProcess[str], script: str) -> str:
 
 
 def fake_qemu(top: Path, version: str = "7.2.22") -> Path:
-    """The least that passes for a QEMU source tree."""
+    """The smallest tree that passes for QEMU's source."""
     files = {
         "VERSION": f"{version}\n",
         "configure": "#!/bin/sh\nexit 1\n",
@@ -230,7 +230,7 @@ class TestGet:
 
 
 class TestGetFromDebian:
-    """With a machine-wide apt configuration of the test's own."""
+    """The box has a machine-wide apt configuration of the test's own."""
 
     @staticmethod
     def apt(box: Sandbox, sources: str) -> None:
@@ -303,12 +303,12 @@ class TestGetFromDebian:
 class TestAssemble:
     @pytest.fixture
     def series(self, box: Sandbox) -> Path:
-        """A series that fits, on a tree that is there."""
+        """A series that applies to the tree."""
         box.get(fake_qemu(box.top / "qemu"))
         return write_series(box.top / "series", fits=hook())
 
     def refused(self, box: Sandbox, series: Path) -> str:
-        """The sentence; and the tree of before must still be there."""
+        """Return the sentence; the old tree must still be there."""
         before = {path: path.read_text() for path in self.files(box)}
         done = box.run("assemble-qemu", FDT_SERIES=series)
         sentence = one_sentence(done, "assemble-qemu")
@@ -489,7 +489,7 @@ def exported(out: Path) -> list[Path]:
 def patches_make_the_assembled_tree(
     box: Sandbox, patches: Sequence[Path]
 ) -> Path:
-    """Whether git or quilt applies them; returns the git repository."""
+    """Apply them with git and quilt; return the git repository."""
     repository, package = copies_of_stock(box)
     git(box, "am", "-q", *patches, cwd=repository)
     directory = package / "debian/patches"
@@ -644,7 +644,7 @@ class TestExport:
 class TestDeps:
     @staticmethod
     def plain_user_path(box: Sandbox) -> str:
-        """A PATH without sudo, where id says that this is not root."""
+        """A PATH without sudo, whose id says that this is not root."""
         farm = box.top / "bin"
         farm.mkdir()
         for tool in (

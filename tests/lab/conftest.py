@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the tests in the lab share."""
+"""Fixtures of the tests in the lab."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ LIMIT = 120.0
 
 @dataclass(frozen=True)
 class Seen:
-    """What one guest showed.
+    """The findings about one guest.
 
-    pml is whether KVM may have this CPU log writes (PML).  pml_full is how
-    often the CPU's buffer was full, which KVM traces, in a second in which the
-    guest wrote to rate MiB.
+    pml says whether KVM may have this CPU log writes (PML).  pml_full counts
+    how often the CPU's buffer was full, which KVM traces, in a second in which
+    the guest wrote to rate MiB.
     """
 
     mechanism: str
@@ -62,7 +62,7 @@ def has_pml() -> bool:
 
 @contextmanager
 def full_buffers_traced() -> Iterator[None]:
-    """KVM's event of a full buffer is on, and none is there yet."""
+    """Trace KVM's event of a full buffer, and forget earlier ones."""
     (TRACING / "trace").write_text("")
     PML_FULL.write_text("1")
     try:
@@ -84,8 +84,8 @@ def log_for_a_second(vm: VM) -> int:
 def observe(accel: str) -> Seen:
     """Run a guest with -accel ACCEL.
 
-    Its memory is a file's, to have no huge pages: the first write to each page
-    of one that is split is a fault, whatever the CPU logs.
+    Its memory is a file's, and so has no huge pages: when one is split, the
+    first write to each of its pages is a fault, whatever the CPU logs.
     """
     config = Config(qemu("ours"), accel, shared_ram=True)
     with VM("guest", config) as vm:

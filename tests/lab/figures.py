@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What dirty tracking costs, stock and patched, in instructions.
+"""The cost of dirty tracking, stock and patched, in instructions.
 
 usage: python tests/lab/figures.py [--mebibytes N]
 
@@ -21,14 +21,14 @@ BUILD = ROOT / "build"
 TEST = "x86_64/dirty_tracking_perf_test"
 STOCK, PATCHED = "stock-keys", "patched-keys"
 
-# Pages of 1 GiB are only to be had at boot.
+# Only at boot can pages of 1 GiB be reserved.
 HUGE = ("--append", "hugepagesz=1G hugepages=2 hugepagesz=2M hugepages=640")
 
 Figures = dict[str, int]
 
 
 def measure(kernel: str, figures: Sequence[str], options: Sequence[str]) -> Figures:
-    """Run the test on one kernel; returns its numbers by name."""
+    """Run the test on one kernel, and return its numbers by name."""
     print(f"figures: {', '.join(figures)} on the {kernel} kernel", file=sys.stderr)
     done = subprocess.run(
         [
@@ -49,7 +49,7 @@ def measure(kernel: str, figures: Sequence[str], options: Sequence[str]) -> Figu
 
 
 def row(name: str, base: int, ours: int, slower: bool = False) -> str:
-    """A line of the table; the ratio is what the baseline costs of ours."""
+    """A line of the table; the ratio is the baseline's cost over ours."""
     ratio = ours / base if slower else base / ours
     return f"| {name} | {base:,} | {ours:,} | {ratio:,.3g} |"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What dirty tracking costs on an Intel CPU, with PML and without.
+"""The cost of dirty tracking on an Intel CPU, with PML and without.
 
 usage: python tests/lab/figures_intel.py [--mebibytes N]
 
@@ -52,14 +52,14 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A sum of the program's figures, whose names have %s for the way."""
+    """A sum of the program's figures; %s in their names is the way."""
 
     what: str
     names: tuple[str, ...]
     pages: int = 0  # not 0: it is given for 1,000 of them
 
     def cell(self, figures: Figures, way: Way) -> str:
-        """What the table has for one way."""
+        """The part of the table for one way."""
         value = sum(figures[name % way.name] for name in self.names)
         if self.pages:
             return f"{value * 1000 / self.pages:,.1f}"
@@ -67,7 +67,7 @@ class Row:
 
 
 def measure(kernel: str, pml: int, mebibytes: int) -> Figures:
-    """Run the program; returns its numbers by name, times in instructions."""
+    """Run the program, and return its numbers, times in instructions."""
     print(f"figures: {kernel}, kvm_intel.pml={pml}", file=sys.stderr)
     done = subprocess.run(
         [

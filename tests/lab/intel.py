@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the lab's machine with an Intel CPU is given to run QEMU and Python.
+"""The files for QEMU and Python on the lab's machine with an Intel CPU.
 
-It has a copy of what it is told to take, and no other file: here are the
+It has copies of the files that it is told to take, and no others: here are the
 interpreter, its libraries, tests/migration, the guest and QEMU.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.migration.guest import BUILD, IMAGE, ROOT, SOURCES
 
 PYTHON = BUILD / "venv/bin/python"
-# Of the environment, by their names there; pytest asks for pluggy's version.
+# Packages of the environment; pytest asks for pluggy's version.
 PACKAGES = ("_pytest", "iniconfig", "packaging", "pluggy*", "py.py",
             "pygments", "pytest", "qemu")
 QEMU = BUILD / "qemu/qemu-system-x86_64"
@@ -33,7 +33,7 @@ def taken() -> Iterator[Path]:
 
 
 def options(*more: Path) -> list[str]:
-    """What scripts/lab is told; more is taken, too."""
+    """The options of scripts/lab, which takes these files and more."""
     words = ["--cpu", "intel", "--memory", "2G"]
     for path in (*taken(), *more):
         words += ["--take", str(path)]

@@ -29,7 +29,7 @@ BUILD_LIMIT = 3600
 
 LOG = logging.getLogger(__name__)
 
-# pytest's record_property: what scripts/check is told by name and value.
+# pytest's record_property, which tells scripts/check a name and a value.
 Record = Callable[[str, object], None]
 
 
@@ -49,7 +49,7 @@ class Ended:
 
     @property
     def log(self) -> str:
-        """The kernel's log, which the sentence names."""
+        """The kernel's log, which the lab's last sentence names."""
         match = re.search(r"the whole log is (.+)$", self.sentence)
         assert match, self.stderr
         return Path(match[1]).read_text(errors="replace")
@@ -75,8 +75,8 @@ def lab(
 ) -> Ended:
     """Run a command in the lab and wait for its end.
 
-    kernel is stock, patched, debug or a bzImage; options are the lab's.  What
-    the command prints is logged as it comes: a soak takes long.
+    kernel is stock, patched, debug or a bzImage; options are the lab's.  The
+    output of the command is logged as it comes: a soak takes long.
     """
     process = subprocess.Popen(
         arguments(command, kernel, seconds, options),
@@ -134,7 +134,7 @@ def running(
 
 
 def must(command: Sequence[str | Path]) -> None:
-    """Run a script that has to succeed, and show what it said if not."""
+    """Run a script that has to succeed, and show its output if it fails."""
     done = subprocess.run(
         [str(word) for word in command],
         stdin=subprocess.DEVNULL,

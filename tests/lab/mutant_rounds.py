@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""In which round each broken kernel loses a page, kind and hostile CPU.
+"""The round in which each broken kernel loses a page, on both CPUs.
 
 usage: python -m tests.lab.mutant_rounds [--runs N] [NAME]...
 
 Runs write_protect_race_test on the mutants that it is the test of, or on those
-that are named, on both CPUs, with seeds from 1 on, and prints a table.
+that are named, on the kind and the hostile CPU, with seeds from 1 on, and
+prints a table.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOST_NOT = re.compile(r"^(\d+) rounds, .* none lost$", re.MULTILINE)
 
 
 def outcome(ended: Ended) -> str:
-    """What the table says of one run."""
+    """The table's entry for one run."""
     said = ended.stdout + ended.stderr
     lost, passed = LOST_IN.search(said), LOST_NOT.search(said)
     if lost:
@@ -32,7 +33,7 @@ def outcome(ended: Ended) -> str:
 
 
 def row(one: Mutant, outcomes: list[list[str]]) -> str:
-    """One mutant: which, its test, and what came of it on each CPU."""
+    """One mutant: its name, its test, and the results on each CPU."""
     name = f"{one.name} {one.option('Kernel')}".rstrip()
     arguments = one.killed_by.removeprefix(RACE).strip()
     cells = (", ".join(cpu) for cpu in outcomes)

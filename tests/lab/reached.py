@@ -4,10 +4,10 @@
     build/venv/bin/python -m tests.lab.reached SECONDS [SEED]
 
 fuzzes the patched kernel for so long with each MMU, and prints for each of
-our files how many of its lines were run, and which were not.  A line is one
-that the compiler has made code of.  The kernel needs no KCOV for it: the
-emulator says what it has translated, and it only translates what is about to
-run.
+our files how many of its lines were run, and which were not.  Only lines that
+the compiler has made code of count.  The kernel needs no KCOV for it: the
+emulator lists the code that it translates, and it only translates code that is
+about to run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def own_files() -> list[str]:
 
 
 def said(*words: str | Path, given: str = "") -> str:
-    """What a program answers."""
+    """The output of a program."""
     return subprocess.run(
         [str(word) for word in words],
         input=given,
@@ -69,7 +69,7 @@ def begins(vmlinux: Path) -> list[int]:
 
 
 def ours(frames: list[Place], files: list[str]) -> Place | None:
-    """Of a function and those that it is inlined in, the first of ours."""
+    """The first of ours among a function and those that it is inlined in."""
     for path, line, function in frames:
         for name in files:
             if path.endswith(f"/{name}"):
@@ -121,7 +121,7 @@ def fuzz(machine: str, seconds: int, seed: int, at: list[int]) -> set[int]:
 def report(
     known: dict[int, Place], reached: set[int]
 ) -> tuple[list[str], list[Place]]:
-    """A sentence for each file, and what was not reached."""
+    """A sentence for each file, and the lines that were not reached."""
     every: dict[str, set[Place]] = defaultdict(set)
     hit: dict[str, set[Place]] = defaultdict(set)
     for address, place in known.items():

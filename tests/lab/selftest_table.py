@@ -15,7 +15,7 @@ class Selftest:
     # Not on every make check, or there but not with the shadow MMU as well.
     soak: bool = False
     once: bool = False
-    # Only the TDP MMU has what it tests.
+    # It tests a feature of the TDP MMU alone.
     tdp: bool = False
 
     @property
@@ -51,9 +51,9 @@ UPSTREAM = (
     Selftest("x86_64/svm_int_ctl_test", once=True),
     Selftest("x86_64/svm_nested_shutdown_test", once=True),
     Selftest("x86_64/hyperv_svm_test", once=True),
-    # The same with more, and all that is left but rseq_test and
-    # hardware_disable_test: they are about threads and processes that go on
-    # and off a CPU, and were not through after four minutes.
+    # The same with more work, and all others but rseq_test and
+    # hardware_disable_test: these are about threads and processes that go on
+    # and off a CPU, and had not ended after four minutes.
     Selftest("dirty_log_test -i 32", 300, soak=True),
     Selftest("dirty_log_perf_test -v 4 -b 64M -s anonymous_thp", soak=True),
     Selftest("dirty_log_perf_test -v 4 -b 64M -s shmem", 120, soak=True),
@@ -108,24 +108,31 @@ def soaks(command: str, limit: int = 120) -> Selftest:
     return Selftest(command, limit, soak=True)
 
 
+# These test which pages are found to be written.  A CPU that keeps what it may
+# is hostile to them, so it runs them as well.
+WHICH_PAGE = (
+    Selftest("x86_64/dirty_bits_test", 120, tdp=True),
+    Selftest(NESTED, 120),
+    Selftest(f"{RACE} -v 3 -t 4"),
+    Selftest(f"{RACE} -v 3 -t 4 -n"),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+)
+
 OURS = (
     Selftest(f"{MODEL} -n 25", 180),
     Selftest("dirty_bitmap_fd_test", 120),
     Selftest("x86_64/eager_page_split_test", 120),
-    Selftest("x86_64/dirty_bits_test", 120, tdp=True),
-    Selftest(NESTED, 120),
-    Selftest(f"{RACE} -v 3 -t 4"),
+    *WHICH_PAGE,
     Selftest(f"{RACE} -v 3 -t 4 -m ring"),
     Selftest(f"{RACE} -v 3 -t 4 -m manual"),
-    Selftest(f"{RACE} -v 3 -t 4 -n"),
     Selftest(f"{RACE} -v 3 -t 4 -N"),
     Selftest(f"{RACE} -v 3 -t 4 -x rearm,split -s {HUGE}"),
     Selftest(f"{RACE} -v 3 -t 4 -m bits", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -N", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,split -s {HUGE}", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
-    # On a busy machine more than a minute; it says itself that a vCPU is stuck.
+    # These take more than a minute on a busy machine.  They notice by
+    # themselves that a vCPU is stuck.
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp", 180),
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s shmem -n", 180, once=True),
     *(soaks(f"{MODEL} -n 300 -r {seed}", 400) for seed in range(2, 5)),
@@ -149,22 +156,16 @@ OURS = (
     ),
 )
 
-# What a CPU that keeps what it may is hostile to: whatever has to do with which
-# page was written.
+# The hostile CPU runs these.
 DIRTY_LOG = tuple(
     test for test in UPSTREAM if test.command.startswith("dirty_log_test")
 )
 HOSTILE_OURS = (
+    *WHICH_PAGE,
     Selftest(f"{MODEL} -n 3", 180),
-    Selftest("x86_64/dirty_bits_test", 120, tdp=True),
     Selftest("x86_64/guest_flush_test"),
-    Selftest(NESTED, 120),
-    Selftest(f"{RACE} -v 3 -t 4"),
-    Selftest(f"{RACE} -v 3 -t 4 -n"),
     Selftest(f"{RACE} -v 3 -t 4 -m ring", tdp=True),
     Selftest(f"{RACE} -v 1 -t 4 -m bits", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
 )
 HOSTILE_STOCK = (
     *DIRTY_LOG,
@@ -174,8 +175,8 @@ HOSTILE_STOCK = (
     Selftest(f"{RACE} -v 3 -t 4 -m get -w none -n"),
 )
 
-# What an Intel CPU does otherwise than AMD's: the formats of its tables, what a
-# nested guest has of them, and its flushes.
+# An Intel CPU differs from AMD's in the formats of its tables, in what nested
+# guests see of them, and in its flushes.
 INTEL_UPSTREAM = (
     Selftest("dirty_log_test -M dirty-log -i 3", 120, once=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 180),
@@ -218,7 +219,7 @@ INTEL_OURS = (
     Selftest(f"{RACE} -v 2 -t 2 -m bits -x rearm,split -s {HUGE}", tdp=True),
 )
 
-# What takes the CPU's own log, and what is lost in it.
+# These need the CPU's own log, and find what is lost in it.
 INTEL_PML = (
     Selftest("x86_64/pml_test log"),
     Selftest("x86_64/pml_test write-protect"),
@@ -226,16 +227,16 @@ INTEL_PML = (
 )
 INTEL_NO_PML = (Selftest(f"{RACE} -v 2 -t 2 -m ring -w none"),)
 
-# Orders that lose pages have to be noticed: it would prove nothing else that
-# no page is lost in the others.
+# The test has to notice orders that lose pages.  Otherwise it would prove
+# nothing that the other orders lose none.
 MUST_FAIL = tuple(
     Selftest(f"{RACE} -v 3 -t 20 -b {order} -m {mode} -w {rearm}")
     for order in ("rearm-first", "copy-first")
     for mode, rearm in (("nowp", "all"), ("shared", "range"), ("ring", "all"))
 )
 
-# What fails on Debian's kernel in the lab, and so on ours: what it says then,
-# and why.
+# Programs that fail on Debian's kernel in the lab, and so on ours: their
+# message, and the reason.
 KNOWN_FAILURES = {
     "x86_64/debug_regs": (
         r"INT3: exit",
@@ -259,21 +260,21 @@ KNOWN_FAILURES = {
     ),
 }
 
-# What gives up by itself when the guest takes more than ten seconds, and what
-# it says then: a busy machine, or a guest that faults without end.
+# Programs that give up when the guest takes more than ten seconds, and their
+# message: the machine is busy, or the guest faults without end.
 TOO_SLOW = {
     "memslot_perf_test": r"sem_timedwait\(\) failed|SIGALRM|Alarm clock",
 }
 
-# Which parts of ours need not run, where: kernel, and what they say then.
+# Parts of ours that need not run: the kernel, and their message.
 MAY_SKIP = {
     # debug.config has it.
     ("patched", "no fault injection"),
 }
-# And whatever the kernel, on a CPU with no more guest-physical addresses than four
-# levels of page tables map.  One that has more is indices-wrap's in tests/mutants/kernel.
+# On any kernel, if the CPU has no more guest-physical addresses than four
+# levels of page tables map.  indices-wrap in tests/mutants/kernel has more.
 CPU_MAY_SKIP = {"no such addresses"}
-# And in the machine with an Intel CPU, as it has 2 GiB.
+# On the machine with an Intel CPU, which has 2 GiB.
 INTEL_MAY_SKIP = {
     "no anonymous_hugetlb_1gb on this host",
     "no such pages on this host",

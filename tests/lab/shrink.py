@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Shrink an episode of the fuzzer that fails to the operations that it takes.
+"""Shrink a failing episode of the fuzzer to the operations that it needs.
 
     build/venv/bin/python -m tests.lab.shrink --seed 1 --episode 12 \\
         -- --kernel debug --append kvm.tdp_mmu=0
 
-What follows -- are the lab's options.  Each step is a boot of the lab.
+The options after -- are the lab's.  Each step is a boot of the lab.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ FUZZER = "x86_64/dirty_tracking_fuzz_test"
 
 
 def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """Zeller's: the fewest of items, in their order, with which it fails.
+    """Zeller's algorithm: the fewest items, in order, that still fail.
 
-    It fails with all of them.  Without any one of those that are left it does
-    not.
+    All items together fail.  If any one of the remaining items is left out,
+    they do not fail.
     """
     left, parts = list(items), 2
     while len(left) > 1:
@@ -45,7 +45,7 @@ def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
 
 
 def failure(ended: Ended) -> str | None:
-    """What went wrong, in a form that can be compared; None if nothing."""
+    """The failure in a form that can be compared; None if there is none."""
     if ended.status == 0:
         return None
     if ended.status == COMPLAINED:
@@ -59,12 +59,12 @@ def failure(ended: Ended) -> str | None:
 
 
 def arguments(seed: int, episode: int) -> list[str]:
-    """The fuzzer's own, for one episode."""
+    """The fuzzer's options for one episode."""
     return ["-s", str(seed), "-e", str(episode)]
 
 
 def operations(seed: int, episode: int) -> list[str]:
-    """What the episode consists of, as the fuzzer's -k takes it."""
+    """The operations of the episode, as the fuzzer's -k takes them."""
     program = selftests("patched") / FUZZER
     listed = subprocess.run(
         [program, *arguments(seed, episode), "-l"],
@@ -101,7 +101,7 @@ def shrink(
     times: int,
     tell: Callable[[str], object] = print,
 ) -> tuple[list[str], Ended]:
-    """What is left of an episode, and how that ended."""
+    """The rest of an episode, and how that ended."""
     last = run(seed, episode, operations(seed, episode), options, times)
     wanted = failure(last)
     if wanted is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The user guide's table of hosts is true: auto is tried on each of them.
 
-So is what it says of PML, the log that Intel's CPUs keep of a guest's writes.
+So is its text on PML, the log that Intel's CPUs keep of a guest's writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .lab import BUILD_KERNEL, ROOT, lab, must
 
 GUIDE = ROOT / "docs/guide.md"
 HEAD = "| host | `auto` | PML |\n|---|---|---|\n"
-# What a row says of PML, in cpu_log's words, for a CPU that has it.
+# The PML of each row, in cpu_log's words, for a CPU that has it.
 PML = {
     "off for this guest": "off",
     "AMD has none": "none",
@@ -48,7 +48,7 @@ def both(append: str = "", kernel: str = "patched") -> tuple[Host, ...]:
     return Host("AMD", append, kernel), Host("Intel", append, kernel)
 
 
-# By what the table says of them.
+# By their names in the table.
 HOSTS = {
     "our kernel, Intel, EPT with accessed and dirty bits": (Host("Intel"),),
     "our kernel, AMD, NPT": (Host("AMD"),),
@@ -70,7 +70,7 @@ def fixture_kernel() -> None:
 
 
 def rows() -> dict[str, tuple[str, str]]:
-    """The guide's table: of each host, the mechanism and what PML is."""
+    """The guide's table: the mechanism and PML of each host."""
     text = GUIDE.read_text()
     assert text.count(HEAD) == 1
     body = text.partition(HEAD)[2].partition("\n\n")[0]
@@ -81,7 +81,7 @@ def rows() -> dict[str, tuple[str, str]]:
 
 @lru_cache(maxsize=None)
 def observed(host: Host, *accels: str) -> list[Seen]:
-    """What guests show there, one for each value of -accel."""
+    """The findings on guests there, one for each value of -accel."""
     options = ["--append", host.append] if host.append else []
     if host.cpu == "Intel":
         options += intel.options(ROOT / "tests/lab/cpu_log.py",
@@ -115,7 +115,7 @@ def test_auto(row: str, host: Host) -> None:
 
 @pytest.mark.soak
 def test_log_and_ring() -> None:
-    """What the guide says below the table."""
+    """The guide's text below the table holds."""
     by_log, by_ring = "kvm,dirty-tracking=log", "kvm,dirty-ring-size=4096"
     log, ring = observed(Host("Intel"), by_log, by_ring)
     assert (log.mechanism, log.logged_by_cpu) == ("log", "on")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The engine on our own KVM, with both MMUs, and on an Intel CPU.
 
-There all mechanisms are to be had, but for dirty bits with the shadow MMU.
+All mechanisms are available there, except dirty bits with the shadow MMU.
 
-tests/kvm runs it on the machine's KVM, which has to skip what that lacks; with
--m soak, what it can run there is run here, too.
+tests/kvm runs the engine on the machine's KVM, and skips what that lacks.
+With -m soak, the tests that can run there run here, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MMUS = {
     "intel-tdp": (*INTEL, "--append", "kvm.tdp_mmu=1"),
     "intel-shadow": (*INTEL, "--append", "kvm.tdp_mmu=0"),
 }
-# What our KVM has of its own, and rings, which make use of it.
+# The mechanisms of our own KVM, and rings, which make use of it.
 OURS = re.compile(
     "wrprot|shared|dirty-bits|switched|ring-1024-reaper|slots-ring-1024"
 )
@@ -46,7 +46,7 @@ def fixture_engine_and_kernel() -> None:
 
 
 def names(mmu: str) -> list[str]:
-    """All that the program has; only the TDP MMU's dirty bits are collected."""
+    """All tests of the program; dirty bits take the TDP MMU."""
     listed = subprocess.run(
         [PROGRAM, "-l"], capture_output=True, text=True, check=True
     )

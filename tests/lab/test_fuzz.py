@@ -3,7 +3,7 @@
 
 The fuzzer is a selftest of ours.  The lab's kernel says whether the host has
 stayed whole, and the fuzzer whether a page was lost.  tests/mutants/kernel has
-what it must find.
+the bugs that it must find.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INTEL = ("--cpu", "intel")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the fuzzer runs on."""
+    """The machine that the fuzzer runs on."""
 
     kernel: str
     options: tuple[str, ...]
@@ -66,7 +66,7 @@ def check(
         selftests("patched") / FUZZER,
         *("-s", str(seed), "-t", str(seconds)),
         kernel=machine.kernel,
-        # The last episode may have begun just before.
+        # The last episode may have begun just before the end.
         seconds=seconds + 240,
         options=machine.options,
     )
@@ -89,7 +89,7 @@ def test_soak(machine: Machine, record_property: Record) -> None:
 
 @pytest.mark.soak
 def test_reaches_most_of_ours() -> None:
-    """Tracepoints and errors of the allocator are most of what is left."""
+    """Most lines not reached are tracepoints and errors of the allocator."""
     must([BUILD_KERNEL, "--quiet", "patched"])
     known = places(VMLINUX, begins(VMLINUX))
     reached = {
@@ -104,7 +104,7 @@ def test_reaches_most_of_ours() -> None:
 
 
 def test_operations_do_not_depend_on_others() -> None:
-    """What is listed is what there is, whichever of it is left out."""
+    """The list is the same, whichever operations are left out."""
     listed = operations(1, 0)
     assert len(listed) == len(set(listed)) > 60
     assert listed == operations(1, 0)
@@ -129,7 +129,7 @@ def test_ddmin_finds_what_it_takes(needed: set[int]) -> None:
 
 
 def test_ddmin_with_two_ways_to_fail() -> None:
-    """What is left fails, and does not without any one of it."""
+    """The remaining operations fail; without any one of them they do not."""
 
     def fails(kept: list[int]) -> bool:
         return {1, 2} <= set(kept) or {3, 90, 91} <= set(kept)

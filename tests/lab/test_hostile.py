@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The hostile CPU does what it is there for, and can be told not to.
+"""The hostile CPU does its task, and can be told not to.
 
-What runs on it is in test_selftests.py, test_mutants.py and test_migration.py.
+test_selftests.py, test_mutants.py and test_migration.py run programs on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALL_OF_IT = (
     (RACE, *"-v 2 -t 6 -m get -w all -x zap,thp".split()),
 )
 SEEDS = 4
-# A race, and whether the TDP MMU runs it: only that has dirty bits.
+# A race, and whether it takes the TDP MMU: only that has dirty bits.
 SOAKED = tuple(
     ((RACE, *arguments.split()), tdp_mmu)
     for arguments in (
@@ -58,7 +58,7 @@ def fixture_programs() -> Path:
 
 
 def counted(log: Path) -> dict[str, int]:
-    """What the CPU said at its end."""
+    """The message of the CPU at its end."""
     found = re.findall(r"^hostile: ([a-z-]+) (\d+)$", log.read_text(), re.M)
     return {name: int(number) for name, number in found}
 
@@ -84,7 +84,7 @@ def run(
 
 
 def test_all_of_it_happens(programs: Path, tmp_path: Path) -> None:
-    """With one seed or another, and no page is lost with any."""
+    """Some seed shows it, and no page is lost with any."""
     total: Counter[str] = Counter()
     missing: set[str] = set()
     for seed in range(1, SEEDS + 1):
@@ -103,7 +103,7 @@ def test_all_of_it_happens(programs: Path, tmp_path: Path) -> None:
 
 
 def test_without_nested_paging(programs: Path, tmp_path: Path) -> None:
-    """The shadows are what is cached then."""
+    """The CPU caches the shadow page tables then."""
     ended, counters = run(programs, tmp_path / "log", MIX, *NPT0)
     print(counters)
     assert ended.status == 0, ended
@@ -115,7 +115,7 @@ def test_without_nested_paging(programs: Path, tmp_path: Path) -> None:
 
 
 def kept(ended: Ended) -> dict[str, list[int]]:
-    """How often a guest saw what had been there: pages, global, tables."""
+    """How often a guest saw an old state: of pages, global pages, tables."""
     found = re.findall(
         r"^(\w+): of \d+, (\d+) pages .*, (\d+) .*, (\d+) tables$",
         ended.stdout,
@@ -127,7 +127,7 @@ def kept(ended: Ended) -> dict[str, list[int]]:
 def test_guest_sees_old_entries_until_it_flushes(
     programs: Path, tmp_path: Path
 ) -> None:
-    """That it does not see them afterwards is what the program asserts."""
+    """The program asserts that the guest does not see them afterwards."""
     ended, _ = run(programs, tmp_path / "log", FLUSHES)
     assert ended.status == 0, ended
     seen = kept(ended)
@@ -215,7 +215,7 @@ def test_other_seeds(
     tdp_mmu: int,
     seed: int,
 ) -> None:
-    """No page is lost with any; every other has Intel's upper entries."""
+    """No seed loses a page; every other one has Intel's upper entries."""
     cpu = f"hostile={seed},raw-upper={'on' if seed % 2 else 'off'}"
     options = ("--append", f"kvm.tdp_mmu={tdp_mmu}")
     ended, _ = run(programs, tmp_path / "log", test, *options, cpu=cpu)
@@ -223,7 +223,7 @@ def test_other_seeds(
 
 
 def test_cpu_0_is_a_cpu_like_the_others() -> None:
-    """COMMAND has it, and the machine has no other one more."""
+    """COMMAND has CPU 0, and the machine has no CPU that COMMAND lacks."""
     program = (
         "import os\n"
         "print(sorted(os.sched_getaffinity(0)), os.cpu_count())\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What test_selftests.py makes of a program's end; nothing is booted."""
+"""How test_selftests.py judges a program's end; nothing is booted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judged(
     boots: Boots,
     kernel: str = "patched",
 ) -> None:
-    """Judge test, which has to make use of all boots, and tells of reruns."""
+    """Judge test, which has to use all boots, and to record reruns."""
     monkeypatch.setattr(test_selftests, "boot", boots)
     told: list[str] = []
     try:
@@ -79,7 +79,7 @@ EXCUSED = "no-memory\n  no fault injection, skipping test\n"
 
 
 def parts(monkeypatch: pytest.MonkeyPatch, *boots: tuple[int, str]) -> None:
-    """Judge what our program left out in each of these boots."""
+    """Judge the parts that our program left out in each of these boots."""
     stand_in = Boots(*(("patched", *boot) for boot in boots))
     monkeypatch.setattr(test_selftests, "boot", stand_in)
     judge_parts("patched", "tdp", (OUR,))
@@ -101,7 +101,7 @@ def test_excused_parts_are_named(
 def test_other_parts_than_excused(
     monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
-    """One that is excused and ran, and one that is not and did not run."""
+    """An excused part that ran, and another part that did not run."""
     with pytest.raises(AssertionError):
         parts(monkeypatch, (0, output))
 
@@ -147,7 +147,7 @@ def test_gives_up_on_stock_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gives_up_on_ours_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault that never ends looks like that."""
+    """A fault that never ends has the same symptom."""
     boots = Boots(
         ("patched", *GAVE_UP), ("patched", *GAVE_UP), ("stock", 0, "")
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The lab itself: what it passes on, and that nothing bad passes unseen."""
+"""The lab itself: its inputs and outputs, and that it misses no failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .lab import (
 INTEL = ["--cpu", "intel"]
 
 PROVOKE = "/sys/kernel/debug/provoke-crash/DIRECT"
-# What is provoked, what the log has then, and what the lab calls it.
+# The provocation, the line in the log, and the lab's word for it.
 PROVOKED = [
     ("WARNING", "WARNING: CPU: ", "complained"),
     ("BUG", "kernel BUG at ", "panicked"),
@@ -38,12 +38,12 @@ PROVOKED = [
     ("PANIC", "Kernel panic - not syncing: dumptest", "panicked"),
 ]
 
-# What is the lab's own, and empty but for what COMMAND has to find there.
+# These are the lab's own, and have only what COMMAND must find there.
 HIDDEN = ["/tmp", "/var/tmp", "/run", "/dev/shm"]
 
 
 def kept_in(directory: str, cwd: Path) -> list[str]:
-    """The names in there that lead to cwd, the checkout or what is built."""
+    """The names in directory that lead to cwd, the checkout or the build."""
     return sorted(
         {
             path.relative_to(directory).parts[0]
@@ -59,7 +59,7 @@ def provoke(what: str) -> list[str]:
 
 
 class TestCommand:
-    """What COMMAND is given and what comes back."""
+    """The inputs and outputs of COMMAND."""
 
     def test_output_and_status(self) -> None:
         ended = lab("sh", "-c", "echo out; echo err >&2; exit 7")
@@ -104,7 +104,7 @@ class TestCommand:
         assert lab(*command).status == status
 
     def test_what_it_leaves_running_ends_with_it(self) -> None:
-        # To wait for it would end with TIMED_OUT.
+        # If the lab waited for it, it would end with TIMED_OUT.
         ended = lab("sh", "-c", "setsid sleep 1000 & echo begun")
         assert (ended.status, ended.stdout) == (0, "begun\n")
 
@@ -115,7 +115,7 @@ class TestCommand:
             assert process.poll() is None
 
     def test_surroundings(self) -> None:
-        """One boot for what a program may expect to find."""
+        """One boot for the surroundings that a program may expect."""
         script = """
             set -e
             pwd; id -u; echo $HOME; echo "$FDT_TEST"
@@ -179,7 +179,7 @@ class TestCommand:
 
 
 class TestMachine:
-    """What the machine is."""
+    """The properties of the machine."""
 
     def test_kvm_with_nested_paging(self) -> None:
         program = (
@@ -193,7 +193,7 @@ class TestMachine:
 
     @pytest.mark.parametrize(("cpus", "those"), [("1", "0"), ("3", "1-3")])
     def test_cpus(self, cpus: str, those: str) -> None:
-        """On CPU 0, if it is not the only one, KVM would not be safe."""
+        """KVM would not be safe on CPU 0, unless that is the only one."""
         program = (
             "import os; os.sched_setaffinity(0, range(64))\n"
             "for line in open('/proc/self/status'):\n"
@@ -215,7 +215,7 @@ class TestMachine:
 
     def test_time_that_counts_instructions_repeats(self) -> None:
         # Only the second loop counts: the first brings the code in over 9p.
-        # The seed decides where in its dictionaries Python finds the names.
+        # The seed decides where Python finds names in its dictionaries.
         program = (
             "import time\n"
             "for turn in range(2):\n"
@@ -231,7 +231,7 @@ class TestMachine:
 
 
 class TestComplaints:
-    """A kernel that is broken fails the command, whatever that says."""
+    """If the kernel breaks, the command fails, whatever its status."""
 
     @pytest.mark.parametrize(("what", "line", "verb"), PROVOKED)
     def test_provoked(self, what: str, line: str, verb: str) -> None:
@@ -283,7 +283,7 @@ class TestComplaints:
     def test_mutant_is_the_patched_kernel_and_one_change(
         self, tmp_path: Path
     ) -> None:
-        """It says so itself; and the patched kernel stays as it was."""
+        """The mutant says so itself, and the patched kernel stays as it was."""
         program = (
             "import fcntl, os\n"
             "print(fcntl.ioctl(os.open('/dev/kvm', os.O_RDWR), 0xAE00))"
@@ -305,7 +305,7 @@ class TestComplaints:
 
 
 def stamps(*trees: str) -> dict[str, tuple[int, int]]:
-    """Size and time of every file there: whatever is written to shows."""
+    """Size and time of every file there: a write to a file shows."""
     found = {}
     for tree in trees:
         for directory, _, names in os.walk(BUILD / tree):
@@ -318,7 +318,7 @@ def stamps(*trees: str) -> dict[str, tuple[int, int]]:
 
 
 class TestEnd:
-    """However the lab ends, it leaves nothing behind."""
+    """The lab leaves nothing behind, however it ends."""
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_signal_ends_the_machine(self, number: signal.Signals) -> None:
@@ -351,7 +351,7 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; a zombie that nobody waits for does not."""
+    """Whether the process runs; a zombie that nobody waits for does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -378,7 +378,7 @@ class TestIntel:
         ]
 
     def test_output_and_status(self, tmp_path: Path) -> None:
-        """Of a script that was taken; bytes are not touched."""
+        """A script that was taken runs, and its output keeps every byte."""
         cwd = tmp_path / "cwd"
         cwd.mkdir()
         script = tmp_path / "taken/script"
@@ -416,7 +416,7 @@ class TestIntel:
         assert "stopped before COMMAND ended" in ended.sentence
 
     def test_hang(self) -> None:
-        # To sleep would take no time: there is nothing to emulate.
+        # A sleep would take no time: there is nothing to emulate.
         ended = lab(
             "sh", "-c", "while :; do :; done", seconds=40, options=INTEL
         )
@@ -424,7 +424,7 @@ class TestIntel:
         assert "the time limit of 40 s" in ended.sentence
 
     def test_interrupts_end_a_guest(self) -> None:
-        """One that has them off, too, which the selftests' guests have."""
+        """They also end a guest that has them off, as in the selftests."""
         race = selftests("patched") / "x86_64/write_protect_race_test"
         ended = lab(
             "sh",
@@ -446,7 +446,7 @@ class TestIntel:
 
 
 class TestRefusals:
-    """What the lab is asked wrongly: one sentence, and no machine."""
+    """The lab answers bad options with one sentence, and starts no machine."""
 
     @pytest.mark.parametrize(
         ("words", "said"),

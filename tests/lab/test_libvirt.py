@@ -20,7 +20,7 @@ TESTS = "tests/libvirt"
 GET_PACKAGES = ROOT / "scripts/get-packages"
 SECONDS = 300  # for one of them, on a busy machine
 
-# There, auto is dirty-bits.
+# auto is dirty-bits there.
 CHECKED = (
     "test_mechanism.py::test_plain[dirty-bits]",
     "test_migration.py::test_ways[p2p]",
@@ -49,7 +49,7 @@ def boot(*names: str, kernel: str = "patched") -> Ended:
 
 
 def assert_passed(name: str, ended: Ended) -> None:
-    """Fail unless the test passed; there nothing is skipped."""
+    """Fail unless the test passed; no test may skip there."""
     assert ended.status != COMPLAINED, ended.sentence
     line = rf"^{re.escape(f'{TESTS}/{name}')} PASSED\b"
     passed = re.search(line, ended.stdout, re.MULTILINE)
@@ -65,13 +65,13 @@ def test_libvirt(name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SOAKED)
 def test_libvirt_soak(name: str) -> None:
-    """What else concerns the patched kernel."""
+    """The other tests that need the patched kernel pass."""
     assert_passed(name, boot(*SOAKED))
 
 
 @pytest.mark.soak
 def test_apparmor() -> None:
-    """Where AppArmor confines domains, as on Debian, it is told of our QEMU."""
+    """Where AppArmor confines domains, as on Debian, it allows our QEMU."""
     fetched = subprocess.run(
         [GET_PACKAGES, "apparmor"], capture_output=True, text=True, check=False
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Migrations on the patched host kernel, by the tests of tests/migration.
 
-All of them run in one boot of the lab for each MMU, and one for the hostile CPU
-and Intel's; each is a test case here.  With -m soak, all that there are of the
-mechanisms that take a patched kernel, and on Intel's CPU one for each mechanism.
+They run in one boot of the lab for each MMU, and in one for the hostile CPU
+and Intel's; each is a test case here.  With -m soak, all tests of mechanisms
+that take a patched kernel run, and on Intel's CPU one for each mechanism.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ MMUS = {
     "intel-ept0": ("--append", "kvm_intel.ept=0"),
     "intel-eptad0": ("--append", "kvm_intel.eptad=0"),
     "intel-pml0": ("--append", "kvm_intel.pml=0"),
-    # KVM emulates what the guest does in real mode.
+    # KVM emulates the guest in real mode.
     "intel-unrestricted0": ("--append", "kvm_intel.unrestricted_guest=0"),
 }
 OPTIONS = ["--cpus", "2", "--memory", "3G"]
-# With one -v, the summary has only what of a message fits the screen.
+# With one -v, the summary has only the part of a message that fits the screen.
 PYTEST = [
     BUILD / "venv/bin/python", "-B", "-m", "pytest", "-vv", "--tb=short",
     "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
@@ -53,15 +53,15 @@ SECONDS = 90  # for one of them, on a busy machine
 INTEL_SECONDS = 600
 SOAK_SECONDS = 7200
 
-# How all waits of tests/migration end that were in vain: the exception, maybe
-# the VM, and what was waited for.  What QEMU says comes after one more colon.
+# Failed waits in tests/migration end like this: the exception, maybe the VM,
+# and the event waited for.  QEMU's own message comes after one more colon.
 LATE = re.compile(r"[\w.]+: (\w+: )?[^:]* within \d+ s\b")
 
 # Intel's machine takes ten times as long, so that it has a table of its own.
 SOAKED_MMUS = ("tdp", "shadow", "hostile")
 
-# What runs in one boot of a soak.  Rings of other sizes, and log, need no
-# patched kernel.
+# Each of these runs in one boot of a soak.  Rings of other sizes, and log,
+# need no patched kernel.
 SOAKED = {
     "wrprot": "wrprot",
     "shared": "shared",
@@ -71,9 +71,9 @@ SOAKED = {
               "dirty-bits or 4096)",
 }
 
-# Each mechanism meets each pattern, and the one that auto takes there whatever
-# else may go on.  Not test_identical[dirty-bits-hot-spot-4-pc]: four vCPUs that
-# nothing slows down write more than two emulated CPUs can send meanwhile.
+# Each mechanism meets each pattern, and the one that auto takes meets all
+# other events.  test_identical[dirty-bits-hot-spot-4-pc] is left out: four
+# vCPUs that nothing slows down write more than two emulated CPUs can send.
 CHECKED = {
     "tdp": (
         "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
@@ -142,8 +142,8 @@ INTEL = {
     "intel-unrestricted0": COLLECTED,
 }
 
-# Kernels that lose pages on purpose, and a migration there that has to tell.  It
-# does not of no-flush: what Bochs' TLB has is gone by the time that QEMU copies.
+# Kernels that lose pages on purpose, and a migration that has to notice.  It
+# cannot notice no-flush: Bochs' TLB has lost its entries when QEMU copies.
 BROKEN = (
     ("bits-opened-lost",
      "test_identical.py::test_identical[dirty-bits-sequential-1-pc]"),
@@ -160,7 +160,7 @@ class Boot:
 
 
 def outcomes(output: str) -> dict[str, str]:
-    """What pytest says of each test."""
+    """The outcome of each test, by pytest's output."""
     pattern = rf"^{TESTS}/(\S.*?) (PASSED|FAILED|ERROR|SKIPPED)\b"
     return {
         match[1]: match[2]
@@ -169,7 +169,7 @@ def outcomes(output: str) -> dict[str, str]:
 
 
 def options(mmu: str) -> list[str]:
-    """What the lab is told; Intel's machine has only what it is given."""
+    """The lab's options; Intel's machine has only files that it is given."""
     if mmu.startswith("intel"):
         return [*intel.options(), *MMUS[mmu]]
     return [*OPTIONS, *MMUS[mmu]]
@@ -191,14 +191,14 @@ def boot(mmu: str, *arguments: str, seconds: int,
 
 
 def reasons(output: str, name: str) -> list[str]:
-    """Why a test failed, by the summary at pytest's end."""
+    """The reasons why a test failed, by the summary at pytest's end."""
     test = re.escape(f"{TESTS}/{name}")
     return re.findall(rf"^(?:FAILED|ERROR) {test} - (.*)$", output,
                       re.MULTILINE)
 
 
 def took_too_long(ended: Ended, name: str) -> bool:
-    """Whether a test had too little time, and nothing else against it."""
+    """Whether a test failed only because it had too little time."""
     if ended.status == TIMED_OUT:
         return name not in outcomes(ended.stdout)
     found = reasons(ended.stdout, name)
@@ -207,17 +207,17 @@ def took_too_long(ended: Ended, name: str) -> bool:
 
 
 def passed(done: Boot, name: str) -> bool:
-    """Whether a test passed, with nothing for the kernel to complain of."""
+    """Whether a test passed, and the kernel did not complain."""
     return (done.ended.status != COMPLAINED
             and done.outcomes.get(name) == "PASSED")
 
 
 def judge(mmu: str, names: tuple[str, ...], name: str, record: Record
           ) -> None:
-    """On a patched kernel it passes; there nothing is skipped.
+    """Fail unless the test passes; no test may skip on a patched kernel.
 
-    On a busy machine a migration may take too long: then it is run once more,
-    in a boot of its own.  Nothing else is excused.
+    On a busy machine a migration may take too long: then it runs once more, in
+    a boot of its own.  Nothing else is excused.
     """
     seconds = INTEL_SECONDS if mmu.startswith("intel") else SECONDS
     done = boot(
@@ -264,7 +264,7 @@ def test_lost_pages_are_noticed(broken: str, name: str) -> None:
 @pytest.mark.parametrize("mmu", SOAKED_MMUS)
 @pytest.mark.parametrize("chosen", SOAKED)
 def test_all_migrations(chosen: str, mmu: str) -> None:
-    """All that concern the patched kernel pass, those of their soak too."""
+    """All tests that need the patched kernel pass, those of the soak too."""
     done = boot(mmu, "-m", "soak or not soak", "-k", SOAKED[chosen], TESTS,
                 seconds=SOAK_SECONDS)
     assert done.ended.status == 0 and done.outcomes, (
@@ -286,7 +286,7 @@ def vm(**state: str) -> Mock:
 
 
 def told(fail: Callable[[], Any]) -> str:
-    """What pytest tells of a failure."""
+    """The message of pytest about a failure."""
     with pytest.raises(BaseException) as raised:
         fail()
     return traceback.format_exception_only(raised.value)[-1].strip()
@@ -301,7 +301,7 @@ def run(*why: str, status: int = 1, name: str = NAME) -> Ended:
 
 
 def never(*_: object) -> bool:
-    """What is waited for in vain."""
+    """The event that never comes."""
     return False
 
 
@@ -323,7 +323,7 @@ WRONG: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("fail", VAIN.values(), ids=VAIN)
 def test_took_too_long(fail: Callable[[], Any]) -> None:
-    """Each way to wait is known, whoever else has failed."""
+    """It knows each way to wait, even if other tests have failed."""
     assert took_too_long(run(told(fail)), NAME)
     assert not took_too_long(run(told(fail), name=f"{NAME}x"), NAME)
     assert not took_too_long(run(told(fail), status=COMPLAINED), NAME)
@@ -332,12 +332,12 @@ def test_took_too_long(fail: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("fail", WRONG.values(), ids=WRONG)
 def test_is_wrong(fail: Callable[[], Any]) -> None:
-    """It was not the time, even if QEMU itself speaks of time."""
+    """Time was not the reason, even if QEMU itself speaks of time."""
     assert not took_too_long(run(told(fail)), NAME)
 
 
 def test_summary(tmp_path: Path) -> None:
-    """pytest tells why, on however narrow a screen."""
+    """pytest tells the whole reason, however narrow the screen."""
     file = tmp_path / TESTS / "test_a.py"
     file.parent.mkdir(parents=True)
     file.write_text(f"def test_it(): 1 / 0\n"
@@ -353,7 +353,7 @@ def test_summary(tmp_path: Path) -> None:
 
 
 def test_time_limit() -> None:
-    """What the end of the boot kept from running is not to blame."""
+    """A test that could not run before the end of the boot is not to blame."""
     assert took_too_long(Ended(TIMED_OUT, "", ""), NAME)
     assert not took_too_long(run(status=TIMED_OUT), NAME)
     assert not took_too_long(Ended(LAB_FAILED, "", ""), NAME)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The kernel's own KVM selftests, and ours, on the patched kernel and both MMUs.
 
-And on three CPUs: the usual one, the hostile, and Intel's.
+They also run on three CPUs: the usual one, the hostile, and Intel's.
 All programs of one kernel and MMU run in one boot of the lab; each of them is a
-test case here.  With -m soak, all that there are, much longer, and on the other
+test case here.  With -m soak, all programs run, much longer, and on the other
 kernels too.
 """
 
@@ -40,11 +40,11 @@ DRIVER = Path(__file__).with_name("run_selftests.sh")
 SKIPPED = 4
 KILLED = {124, 137}  # by timeout(1)
 OPTIONS = ["--cpus", "4", "--memory", "4G"]
-# Only a page of 1 GiB that is there from the start on can be had later.
+# Pages of 1 GiB have to be reserved at boot.
 OPTIONS += ["--append", "hugepagesz=1G hugepages=1"]
 TDP = ("--append", "kvm.tdp_mmu=1")
 SHADOW = ("--append", "kvm.tdp_mmu=0")
-# Not even the CPU knows of guest-physical addresses.
+# The CPU knows nothing of guest-physical addresses.
 NPT0 = ("--append", "kvm_amd.npt=0")
 HOSTILE = ("--cpu", "hostile")
 INTEL = ("--cpu", "intel")
@@ -59,16 +59,16 @@ MMUS = {
     "intel-shadow": (*SHADOW, *INTEL),
     "intel-pml0-tdp": ("--append", "kvm_intel.pml=0", *TDP, *INTEL),
     "intel-pml0-shadow": ("--append", "kvm_intel.pml=0", *SHADOW, *INTEL),
-    # Tables without dirty bits, so that there is no KVM_CAP_DIRTY_BITS, nor PML.
+    # Tables have no dirty bits: there is neither KVM_CAP_DIRTY_BITS nor PML.
     "intel-eptad0": ("--append", "kvm_intel.eptad=0", *INTEL),
     "intel-eptad0-shadow": ("--append", "kvm_intel.eptad=0", *SHADOW, *INTEL),
     "intel-ept0": ("--append", "kvm_intel.ept=0", *INTEL),
 }
 
-# Those of the usual CPU, which all of ours run on.
+# The MMUs of the usual CPU: all of our tests run on them.
 KIND = ("tdp", "shadow", "npt0")
 
-# Where what runs, and where more of it in a soak.
+# The programs for each kernel and MMU, in make check and in a soak.
 CHECKED = {
     ("patched", "tdp"): UPSTREAM + OURS,
     ("patched", "shadow"): UPSTREAM + OURS,
@@ -131,7 +131,7 @@ class Case:
 
 
 def parse(output: str, programs: tuple[Selftest, ...]) -> dict[str, Result]:
-    """What the driver's frames say."""
+    """The results in the driver's frames."""
     pattern = re.compile(
         r"^@@ begin (\d+)\n(.*?)^@@ end \1 (\d+) (\d+)$",
         re.MULTILINE | re.DOTALL,
@@ -146,9 +146,9 @@ def parse(output: str, programs: tuple[Selftest, ...]) -> dict[str, Result]:
 
 @lru_cache(maxsize=None)
 def boot(kernel: str, mmu: str, programs: tuple[Selftest, ...]) -> Boot:
-    """Run programs, which are those of the patched kernel's tree.
+    """Run programs of the patched kernel's tree.
 
-    That has upstream's, too, and they are the same for both kernels.
+    That has upstream's, too, which are the same for both kernels.
     """
     slower = SLOWER.get(kernel, 1)
     limits = [test.limit * slower for test in programs]
@@ -164,7 +164,7 @@ def boot(kernel: str, mmu: str, programs: tuple[Selftest, ...]) -> Boot:
 
 
 def selected(kernel: str, mmu: str, soak: bool) -> tuple[Selftest, ...]:
-    """What runs there, at every make check or in a soak."""
+    """The programs that run there, in every make check or in a soak."""
     tests = SOAKED[kernel, mmu] if soak else CHECKED[kernel, mmu]
     return tuple(
         test
@@ -178,7 +178,7 @@ def selected(kernel: str, mmu: str, soak: bool) -> tuple[Selftest, ...]:
 
 
 def cases(soak: bool) -> list[Case]:
-    """What test_selftest or test_soak is to run."""
+    """The cases of test_selftest or test_soak."""
     return [
         Case(kernel, mmu, test)
         for kernel, mmu in (SOAKED if soak else CHECKED)
@@ -187,7 +187,7 @@ def cases(soak: bool) -> list[Case]:
 
 
 def options(mmu: str) -> list[str]:
-    """What the lab is told; Intel's machine has only what it is given."""
+    """The lab's options; Intel's machine has only files that it is given."""
     if not mmu.startswith("intel"):
         return [*OPTIONS, *MMUS[mmu]]
     return [
@@ -200,12 +200,12 @@ def options(mmu: str) -> list[str]:
 
 
 def parts_left_out(result: Result) -> list[str]:
-    """What print_skip() says: the program goes on, and ends with 0."""
+    """The parts that print_skip() names; the program then goes on."""
     return re.findall(r"^\s*(.+), skipping test$", result.output, re.M)
 
 
 def took_too_long(case: Case, result: Result) -> bool:
-    """On a busy machine anything may; but so does a fault without end."""
+    """Anything may on a busy machine; but so does a fault without end."""
     says = TOO_SLOW.get(case.test.command.split()[0])
     return result.status in KILLED or (
         result.status != 0
@@ -215,7 +215,7 @@ def took_too_long(case: Case, result: Result) -> bool:
 
 
 def again(case: Case, failed: Result) -> Result:
-    """Once more, in a boot of its own."""
+    """Run the program once more, in a boot of its own."""
     print(f"{failed.output}\n{case.test.command} took too long; once more")
     once_more = boot(case.kernel, case.mmu, (case.test,))
     if once_more.ended.status == COMPLAINED:
@@ -224,7 +224,7 @@ def again(case: Case, failed: Result) -> Result:
 
 
 def skip_if_slow_on_stock(case: Case) -> None:
-    """That it gives up twice says nothing if it does so on stock, now."""
+    """Giving up twice proves nothing if the program does so on stock, now."""
     if case.kernel == "stock" or case.test not in UPSTREAM:
         return
     stock = boot("stock", case.mmu, (case.test,))
@@ -264,7 +264,7 @@ def judge(
             assert not unexpected, f"{case.test.command} left parts out"
         return
     program = case.test.command.split()[0]
-    # Ours have all they want on our kernel, if there is nested paging.
+    # Our programs lack nothing on our kernel, if there is nested paging.
     if result.status == SKIPPED and (
         case.test in UPSTREAM or case.mmu.endswith(("npt0", "ept0"))
     ):
@@ -307,9 +307,9 @@ def test_no_complaint_of_wrong_orders() -> None:
 def judge_parts(
     kernel: str, mmu: str, programs: tuple[Selftest, ...]
 ) -> None:
-    """Fail unless ours left out what MAY_SKIP has for kernel, all of it.
+    """Fail unless ours left out just the parts that MAY_SKIP has for kernel.
 
-    What need not run and does has an excuse that may hide something else later.
+    If an excused part does run, its excuse may hide something else later.
     """
     results = boot(kernel, mmu, programs).results
     ours = [test for test in programs if test in OURS]
@@ -332,13 +332,13 @@ def judge_parts(
     ("kernel", "mmu"), [where for where in CHECKED if where[1] in KIND]
 )
 def test_all_parts_ran(kernel: str, mmu: str) -> None:
-    """Names the parts that no run of ours had, which are those that may."""
+    """Only parts that may be left out were; the skip names them."""
     judge_parts(kernel, mmu, selected(kernel, mmu, soak=False))
 
 
 @pytest.mark.parametrize(("kernel", "mmu"), CHECKED)
 def test_no_complaint(kernel: str, mmu: str) -> None:
-    """All programs may pass, and the kernel warn: the lab says so then."""
+    """All programs may pass while the kernel warns: the lab tells then."""
     ended = boot(kernel, mmu, selected(kernel, mmu, soak=False)).ended
     assert ended.status == 0, ended.stderr
 

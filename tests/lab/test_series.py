@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A kernel with the first patches of the series builds, however many."""
+"""The kernel builds after each patch of the series."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 @pytest.mark.soak
 def test_each_patch_builds(tmp_path: Path) -> None:
-    """One after the other in the same tree, without a warning."""
+    """The patches build one after the other in one tree, without a warning."""
     series, build = tmp_path / "series", tmp_path / "build"
     series.mkdir()
     env = {

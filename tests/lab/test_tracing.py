@@ -18,7 +18,7 @@ RACE = f"""
 
 @pytest.mark.parametrize("tdp_mmu", [0, 1], ids=["shadow", "tdp"])
 def test_all_events(tdp_mmu: int) -> None:
-    """The host survives to be looked at: an event may follow a pointer."""
+    """The host survives that it is traced: an event may follow a pointer."""
     ended = lab(
         "bash",
         "-c",

@@ -15,15 +15,15 @@ from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Mechanism
 
 RINGS = (Mechanism(1024), Mechanism(4096), Mechanism(65536))
 
-# What takes a patched host kernel: there are such hosts in the lab.  A guest
-# that may use the one kind cannot use the other.
+# These take a patched host kernel, as in the lab.  A guest that may use the
+# one kind cannot use the other.
 BY_FAULTS = tuple(each for each in (WRPROT, SHARED) if each.offered)
 COLLECTED = tuple(each for each in (DIRTY_BITS,) if each.offered)
 PATCHED = (*BY_FAULTS, *COLLECTED)
 MECHANISMS = (LOG, *BY_FAULTS, *RINGS, *COLLECTED)
 
-# Slow enough for a few rounds over 32 MiB that is written all the time.  Then
-# it ends, whatever this machine can send while the guest writes.
+# Slow enough for a few rounds over 32 MiB that the guest writes all the time.
+# Then the migration ends, however slowly this machine sends.
 HELD = Options(bandwidth=100 * MIB, hold=True, downtime_limit=ANY_DOWNTIME)
 
 each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
@@ -72,7 +72,7 @@ def assert_identical_in(src: VM, dst: VM, address: int, size: int) -> None:
 
 def migrate_identical(src: VM, dst: VM, options: Options = HELD,
                       held: Optional[Callable[[], None]] = None) -> Result:
-    """Migrate SRC to DST and fail unless their memory is the same then."""
+    """Migrate SRC to DST and fail unless their memory is then the same."""
     result = migrate(src, dst, options, held=held)
     assert_identical(src, dst)
     return result

@@ -18,7 +18,7 @@ HIGH_START = 0xC0000
 
 
 def ram_ranges(mib: int) -> list[tuple[int, int]]:
-    """Return (address, size) of what a guest of MIB sees as memory."""
+    """Return (address, size) of each range of memory of a guest of MIB."""
     return [(0, LOW_END), (HIGH_START, mib * MIB - HIGH_START)]
 
 
@@ -63,7 +63,7 @@ def differing_in_maps(left: mmap.mmap | bytes,
     for start in range(0, len(left), CHUNK):
         one = left[start:start + CHUNK]
         other = right[start:start + CHUNK]
-        # Nearly all chunks are equal, and this is far faster than pages.
+        # Nearly all chunks are equal, and far faster to compare than pages.
         if one != other:
             pages += [(start + at) // PAGE
                       for at in range(0, len(one), PAGE)

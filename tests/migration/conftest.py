@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the migration tests share; conftest is where pytest looks for it."""
+"""Fixtures of the migration tests; pytest looks for them in a conftest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def usable(name: str) -> Qemu:
 
 
 def installed(name: str) -> Qemu:
-    """Return a binary, which was to be built or installed before."""
+    """Return a binary, which must have been built or installed."""
     binary = qemu(name)
     if not os.access(binary.path, os.X_OK):
         pytest.fail(f"{binary.path} is missing")

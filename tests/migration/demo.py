@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Migrate a guest that writes all the time, with each mechanism.
 
-Our QEMU and the distribution's do the same in one run, and a table shows what
-either made of it.
+Our QEMU and the distribution's do the same in one run, and a table compares
+them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HOLD_SECONDS = 2.5
 
 @dataclass
 class Row:
-    """What one migration came to; without a result it failed."""
+    """The result of one migration; without one it failed."""
 
     name: str
     mechanism: Mechanism
@@ -69,7 +69,7 @@ HEADINGS = ("QEMU", "mechanism", "total time", "downtime", "rounds",
 
 
 def say(text: str) -> None:
-    """Tell what is going on."""
+    """Print a message of progress."""
     print(f"demo: {text}", flush=True)
 
 
@@ -130,19 +130,19 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Join PARTS as a sentence does."""
+    """Join PARTS as in a sentence."""
     if len(parts) < 2:
         return "".join(parts)
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def faulty(row: Row) -> bool:
-    """Whether the guest did not arrive as it was."""
+    """Whether the guest's memory differs at the destination."""
     return row.result is None or bool(row.pages)
 
 
 def outcome(rows: Sequence[Row]) -> str:
-    """Return what went wrong in ROWS, as the predicate of a sentence."""
+    """Return the failures in ROWS, as the predicate of a sentence."""
     parts = []
     wrong = [f"{len(row.pages):,} with {row.mechanism}"
              for row in rows if row.pages]
@@ -157,7 +157,7 @@ def outcome(rows: Sequence[Row]) -> str:
 
 
 def conclusion(ours: Sequence[Row], stock: Sequence[Row]) -> str:
-    """Return the one sentence that says what the table shows."""
+    """Return the one sentence that sums up the table."""
     differ = any(map(faulty, ours)) != any(map(faulty, stock))
     return (f"Our QEMU {outcome(ours)}, {'while' if differ else 'and'} "
             f"stock QEMU {outcome(stock)}.")
@@ -177,7 +177,7 @@ def missing() -> Optional[str]:
 
 def main() -> int:
     """Run the demo; the status says whether our QEMU kept every page."""
-    # Unwound like any error, so that no QEMU is left behind.
+    # An exception unwinds the stack, so that no QEMU is left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     problem = missing()
     if problem:

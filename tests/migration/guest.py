@@ -44,7 +44,7 @@ HOTPLUG_PORT = {"pc": 0xAF00, "q35": 0x0CD8}
 
 @dataclass(frozen=True)
 class Writer:
-    """What the guest does; the fields are those of its parameter block."""
+    """The guest's behaviour, in the fields of its parameter block."""
 
     base: int = 16 * MIB
     mib: int = 32
@@ -70,7 +70,7 @@ class Writer:
         return bytes(image)
 
     def firmware(self) -> bytes:
-        """Return a ROM with these parameters, which is there instead of a BIOS.
+        """Return a ROM with these parameters, which replaces the BIOS.
 
         Where KVM emulates what a guest executes, a BIOS takes ten seconds.
         """
@@ -97,7 +97,7 @@ class Hinter(Writer):
     STATE: ClassVar[int] = CPU_PAGES + 16  # answers; a region's address, or 0
 
     def image(self) -> bytes:
-        """Return what the ROM begins with."""
+        """Return the beginning of the ROM."""
         return _plain_image(HINTER_IMAGE, HINTER_SOURCES).ljust(ROM, b"\0")
 
     def pages_of(self, start: int) -> range:
@@ -112,7 +112,7 @@ class Hinter(Writer):
 
 @functools.lru_cache(maxsize=None)
 def _plain_image(image: Path, sources: tuple[Path, ...]) -> bytes:
-    """What the engine's build has made, as to make it takes 3 s in the lab."""
+    """Return what the engine's build made: to make it takes 3 s in the lab."""
     newest = max(source.stat().st_mtime for source in sources)
     if not image.exists() or image.stat().st_mtime < newest:
         subprocess.run([str(BUILD_SCRIPT), str(image)], check=True)

@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Result:
-    """What QEMU tells about a migration that completed."""
+    """QEMU's figures of a migration that completed."""
 
     status: str
     total_ms: int
@@ -64,16 +64,16 @@ class Result:
 
     @property
     def pages(self) -> int:
-        """How many were sent, those of zeros too."""
+        """The number of pages sent, zero pages included."""
         ram = self.info["ram"]
         return int(ram["normal"] + ram["duplicate"])
 
 
 def _bandwidth(vm: VM, options: Options) -> int:
-    """Return what holds the guest if that is wanted.
+    """Return a bandwidth that keeps the migration in its rounds, if asked for.
 
-    QEMU sends what the bandwidth has for 100 ms at once.  A round that is no
-    longer is over before the guest has written much, and the next one shorter.
+    QEMU sends at once what the bandwidth allows for 100 ms.  A round that is
+    no longer ends before the guest has written much, and the next is shorter.
     """
     if options.hold and vm.config.writer.pattern == HOT_SPOT:
         return options.bandwidth // 4
@@ -159,7 +159,7 @@ def _failure(state: dict[str, Any], dst: Optional[VM]) -> str:
 def wait_rounds(src: VM, dst: VM, count: int, options: Options) -> None:
     """Wait until the migration of SRC has begun round COUNT, or is over.
 
-    A QEMU that overlooks dirty pages may see fit to complete at any time.
+    A QEMU that overlooks dirty pages may complete at any time.
     """
     wait(src, dst, options.timeout, f"reach round {count}",
          lambda state: (rounds(state) >= count
@@ -169,7 +169,7 @@ def wait_rounds(src: VM, dst: VM, count: int, options: Options) -> None:
 def crawl(src: VM) -> None:
     """Keep the migration in its present round until release().
 
-    Else a guest that stops writing for a moment lets it complete.
+    Otherwise it may complete when the guest stops writing for a moment.
     """
     src.qmp("migrate-set-parameters", max_bandwidth=CRAWL)
 
@@ -181,7 +181,7 @@ def release(src: VM, options: Options) -> None:
 
 
 def lift(src: VM) -> None:
-    """Let a migration complete, whatever the downtime that it takes."""
+    """Let a migration complete, however long the downtime."""
     src.qmp("migrate-set-parameters", downtime_limit=ANY_DOWNTIME)
 
 
@@ -191,7 +191,7 @@ def finish(src: VM, dst: VM, options: Options) -> Result:
         src.qmp("migrate-start-postcopy")
     state = wait(src, dst, options.timeout, "complete",
                  lambda state: state.get("status") == "completed")
-    # The source is done a moment before the destination has loaded it all.
+    # The source is done a moment before the destination has loaded everything.
     wait(dst, dst, options.timeout, "arrive",
          lambda state: state.get("status") == "completed")
     dst.wait(lambda: dst.qmp("query-status")["status"] != "inmigrate",

@@ -22,7 +22,7 @@ from qemu.qmp.qmp_client import ExecuteError
 
 COMMAND_TIMEOUT = 120.0
 
-# The library logs each lost connection, which ending a QEMU always makes.
+# The library logs each lost connection, and ending a QEMU loses one.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
@@ -101,7 +101,7 @@ class Monitor:
                               f"{command}: {error}") from error
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Take the events that came, and return the data of those of NAME."""
+        """Take the events that came, and return the data of NAME events."""
         async def take() -> list[Any]:
             return self._client.events.clear()
 
@@ -109,7 +109,7 @@ class Monitor:
                 if event["event"] == name]
 
     def event_times(self, name: str) -> list[float]:
-        """Return when the events of NAME came that were not taken yet.
+        """Return when the events called NAME came that were not taken yet.
 
         QEMU's clock is that of time.time().
         """
@@ -125,5 +125,5 @@ class Monitor:
         """Drop the connection, whatever its state."""
         try:
             _submit(self._client.disconnect()).result(5.0)
-        except Exception:  # the peer is as often dead as not
+        except Exception:  # the peer is often dead
             pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What cannot be had is refused with one line that names the option."""
+"""QEMU refuses what is impossible with one line that names the option."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse(command: Sequence[str]) -> list[str]:
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert done.stdout == ""
     lines = done.stderr.splitlines()
-    # So ends what one accelerator has to say, if there might be another.
+    # QEMU adds this line where another accelerator might have been tried.
     if len(lines) > 1 and "failed to initialize kvm: " in lines[-1]:
         lines.pop()
     return lines
@@ -38,14 +38,14 @@ def start(qemu: Qemu, accel: str) -> list[str]:
 @pytest.mark.parametrize("size", ["3", "1", "1048576", "4294967295",
                                   "4294967296", "-1", "x", ""])
 def test_ring_size(ours: Qemu, size: str) -> None:
-    """A ring size that no host can give."""
+    """No host can give a ring of this size."""
     (line,) = refuse(start(ours, f"kvm,dirty-ring-size={size}"))
     assert "dirty-ring-size" in line
 
 
 @pytest.mark.parametrize("tracking", ["foo", "", "RING", "log|ring"])
 def test_tracking(ours: Qemu, tracking: str) -> None:
-    """A mechanism that there is not."""
+    """There is no such mechanism."""
     (line,) = refuse(start(ours, f"kvm,dirty-tracking={tracking}"))
     assert "dirty-tracking" in line
 
@@ -66,7 +66,7 @@ def test_contradiction(ours: Qemu, accel: str) -> None:
     mechanism for mechanism in (WRPROT, SHARED, DIRTY_BITS)
     if not mechanism.offered], ids=str)
 def test_unpatched(ours: Qemu, mechanism: Mechanism) -> None:
-    """What takes a patched host kernel, on one that is not."""
+    """The mechanism takes a patched host kernel, and this one is not."""
     (line,) = refuse(start(ours, ours.accel(mechanism)))
     assert f"dirty-tracking={mechanism.name}" in line
     assert ("KVM_CAP_DIRTY_BITS" if SHARED.offered else
@@ -75,7 +75,7 @@ def test_unpatched(ours: Qemu, mechanism: Mechanism) -> None:
 
 @pytest.mark.parametrize("accel", ["kvm", "kvm,dirty-tracking=ring"])
 def test_no_kvm(accel: str) -> None:
-    """A host without KVM; the options are not at fault there."""
+    """On a host without KVM, the options are not blamed."""
     ours = installed("ours")
     if os.geteuid() != 0:
         pytest.skip("only root can hide /dev/kvm from QEMU")

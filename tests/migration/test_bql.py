@@ -23,8 +23,8 @@ from .vm import VM, Config, Mechanism, Qemu, pair
 RINGS_FILLED = 8
 BLOCK_TIMEOUT = 60.0
 
-# A round begins with a sync, for which vCPUs leave KVM; one that came back for
-# the BQL just when it is taken for good would wait with reason.
+# A round begins with a sync, for which vCPUs leave KVM.  A vCPU that needs the
+# BQL just when the test has it taken would rightly wait.
 SYNC_SECONDS = 1.0
 
 # A 'B' on the serial port would wait for the BQL and stop the vCPU.
@@ -33,7 +33,7 @@ QUIET = Writer(cpus=2, report=0)
 
 @contextlib.contextmanager
 def blocked(vm: VM) -> Iterator[None]:
-    """Keep the main loop of VM blocked, and prove that it was at the end."""
+    """Keep the main loop of VM blocked, and prove at the end that it was."""
     fifo = vm.dir / "fifo"
     os.mkfifo(fifo)
     stuck = vm.monitor.start("pmemsave", val=0, size=MIB, filename=str(fifo))
@@ -68,7 +68,7 @@ def assert_writes(vm: VM, count: int) -> None:
 @pytest.mark.parametrize("mechanism", [Mechanism(1024), Mechanism(4096)],
                          ids=str)
 def test_writes_go_on(ours: Qemu, mechanism: Mechanism) -> None:
-    """Rings are emptied without the BQL, so full ones do not stop a vCPU."""
+    """QEMU empties rings without the BQL, so full ones do not stop a vCPU."""
     assert mechanism.ring
     config = Config(ours, ours.accel(mechanism), writer=QUIET,
                     shared_ram=True)

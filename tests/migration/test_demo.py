@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the demo says is what its rows have, good or bad."""
+"""The demo's sentence agrees with its rows, good or bad."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row(name: str, mechanism: Mechanism, pages: int = 0,
 
 
 def test_only_stock_loses() -> None:
-    """The difference is told, with its numbers."""
+    """The sentence tells the difference, with its numbers."""
     assert conclusion(
         [row("ours", LOG), row("ours", RING)],
         [row("stock", LOG), row("stock", RING, 1234)]) == (
@@ -35,7 +35,7 @@ def test_only_stock_loses() -> None:
 
 
 def test_both_are_well() -> None:
-    """Nothing is made up where stock loses nothing."""
+    """The sentence makes nothing up where stock loses nothing."""
     assert conclusion(
         [row("ours", LOG), row("ours", RING)],
         [row("stock", LOG), row("stock", RING)]) == (

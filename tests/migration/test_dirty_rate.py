@@ -36,9 +36,9 @@ def measure(vm: VM, mode: str) -> dict[str, Any]:
      (RINGS[1], "page-sampling"),
      *((ring, "dirty-ring") for ring in RINGS)], ids=str)
 def test_dirty_rate(ours: Qemu, mechanism: Mechanism, mode: str) -> None:
-    """A rate is measured, of each vCPU too where the rings tell it.
+    """QEMU measures a rate, and with rings that of each vCPU.
 
-    Of a block of less than 128 MiB no page is sampled.
+    It samples no page of a block of less than 128 MiB.
     """
     config = Config(ours, ours.accel(mechanism), mib=128, writer=TWO_CPUS)
     with pair(config) as (src, dst):

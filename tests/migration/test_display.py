@@ -45,14 +45,14 @@ def frame_buffer(vm: VM) -> int:
 
 
 def show_frame_buffer(vm: VM) -> None:
-    """Let it be where it was, if the guest was stopped with it turned off."""
+    """Turn the frame buffer on, in case the guest was stopped with it off."""
     command = (1 << 31) + (display(vm)["slot"] << 11) + PCI_COMMAND
     assert vm.hmp(f"o/w {PCI_ADDRESS} {command}") == ""
     assert vm.hmp(f"o/h {PCI_DATA} {PCI_MEMORY}") == ""
 
 
 def wait_moves(vm: VM) -> None:
-    """Wait until the frame buffer was seen to move."""
+    """Wait until the frame buffer has moved MOVES times."""
     seen = [frame_buffer(vm)]
     deadline = time.monotonic() + SETTLE
     while len(seen) <= MOVES:
@@ -72,7 +72,7 @@ def colours(pixels: bytes) -> bytes:
 
 
 def assert_screen_follows(vm: VM, screen: Screen) -> None:
-    """Fail unless the client comes to see what the stopped guest painted."""
+    """Fail unless the client receives what the stopped guest painted."""
     painted = colours(vm.read_memory(frame_buffer(vm), SIZE))
     assert any(painted), "the guest has painted nothing"
     deadline = time.monotonic() + SETTLE
@@ -90,7 +90,7 @@ def assert_screen_follows(vm: VM, screen: Screen) -> None:
 
 @matrix("display", **PAINTER)
 def test_painting(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
-    """Neither the screen nor the migration overlooks what is painted."""
+    """Neither the screen nor the migration overlooks a painted pixel."""
     config = Config(ours, ours.accel(mechanism), writer=writer,
                     extra=("-vga", "std", "-vnc", "unix:{dir}/vnc"))
     with pair(config) as (src, dst):
@@ -108,7 +108,7 @@ def test_painting(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
 @matrix("memory", fb_moves=1, **PAINTER)
 def test_memory_comes_and_goes(ours: Qemu, mechanism: Mechanism,
                                writer: Writer) -> None:
-    """What was painted arrives from wherever the frame buffer was then."""
+    """The painting arrives, wherever the frame buffer was then."""
     config = Config(ours, ours.accel(mechanism), writer=writer,
                     extra=("-vga", "std"))
     with pair(config) as (src, dst):

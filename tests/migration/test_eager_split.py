@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Huge pages are split ahead of the guest's writes, if it writes."""
+"""QEMU splits huge pages ahead of the guest's writes, if it writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 60.0
 
 # The guest touches all of this once, and goes on writing to a part of it.
 WRITES_ALL = Writer(mib=96, cpus=1)
-# A BIOS leaves it huge pages that nobody writes to any more.
+# A BIOS leaves the guest huge pages that nobody writes to any more.
 IDLE = Writer(mib=1, cpus=1)
 
 
@@ -60,7 +60,7 @@ def huge_pages(vm: VM) -> int:
 @offered
 @pytest.mark.parametrize("mode", ["on", "off"])
 def test_all_or_none(ours: Qemu, mode: str) -> None:
-    """All that is huge is split in chunks in the first round; or nothing."""
+    """The first round splits all huge pages in chunks; or none."""
     with pair(config(ours, mode, WRITES_ALL)) as (src, dst):
         src.wait_writing()
         src.qmp("stop")
@@ -84,7 +84,7 @@ def test_all_or_none(ours: Qemu, mode: str) -> None:
 
 @offered
 def test_logged_already(ours: Qemu) -> None:
-    """It begins with the migration, even if logging does not."""
+    """Splitting begins with the migration, even if logging does not."""
     with pair(config(ours, "on", WRITES_ALL)) as (src, dst):
         src.wait_writing()
         src.qmp("calc-dirty-rate", calc_time=60, mode="dirty-bitmap")
@@ -102,7 +102,7 @@ def test_logged_already(ours: Qemu) -> None:
 
 @offered
 def test_auto(ours: Qemu) -> None:
-    """An idle guest keeps its huge pages, one that writes is overtaken."""
+    """An idle guest keeps its huge pages; splitting overtakes a busy one."""
     with pair(config(ours, "auto", WRITES_ALL)) as (src, dst):
         src.wait_writing()
         migrate_identical(src, dst)
@@ -122,7 +122,7 @@ def test_auto(ours: Qemu) -> None:
 
 @offered
 def test_cancel(ours: Qemu) -> None:
-    """Nothing is split any more when the migration was cancelled."""
+    """After the migration was cancelled, no more pages are split."""
     with VM("src", config(ours, "auto", IDLE)) as src:
         src.wait_writing()
         with VM("dst", src.config, incoming=True) as dst:
@@ -139,7 +139,7 @@ def test_cancel(ours: Qemu) -> None:
 @pytest.mark.skipif(OFFERED, reason="the host's KVM can split ahead")
 @pytest.mark.parametrize("mode", ["on", "off"])
 def test_not_offered(ours: Qemu, mode: str) -> None:
-    """What the host cannot do is refused by name, and auto is off."""
+    """On a host that cannot split, on and off are errors, and auto is off."""
     (line,) = refuse(empty_machine(ours, f"kvm,dirty-eager-split={mode}"))
     assert f"dirty-eager-split={mode}" in line
     assert "KVM_CAP_EAGER_PAGE_SPLIT" in line
@@ -152,7 +152,7 @@ def test_not_offered(ours: Qemu, mode: str) -> None:
     "dirty-eager-split-chunk=1M", "dirty-eager-split-chunk=3M",
     "dirty-eager-split-chunk=x", "eager-split-size=2M"])
 def test_bad_option(ours: Qemu, option: str) -> None:
-    """What is not allowed is refused, and the option is named.
+    """QEMU refuses a value that is not allowed, and names the option.
 
     eager-split-size is upstream's, since 8.2, and means something else.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A guest that tells which pages are free, whenever a round begins.
+"""The guest tells which pages are free, whenever a round begins.
 
-An iothread takes these off the migration's bitmap, which is in use then.
+An iothread takes these off the migration's bitmap while that is in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BALLOON = ("-object", "iothread,id=hints", "-device",
            "virtio-balloon-pci,disable-modern=on,free-page-hint=on,"
            "iothread=hints")
 
-# What is free lies behind 16 MiB that are not, so that it is hinted in time.
+# Free pages lie behind 16 MiB of used ones, so that they are hinted in time.
 SLOW = dataclasses.replace(HELD, bandwidth=CRAWL)
 
 ANSWER_TIMEOUT = 60.0
@@ -35,7 +35,7 @@ def state(vm: VM) -> tuple[int, int]:
 def wait_answers(vm: VM, count: int) -> None:
     """Wait until the guest has answered COUNT requests, or has moved.
 
-    While it waits for the host it writes nothing, and that may do.
+    A guest that waits for the host writes nothing: the migration may complete.
     """
     vm.wait(lambda: (state(vm)[0] >= count
                      or info(vm).get("status") == "completed"),
@@ -43,7 +43,7 @@ def wait_answers(vm: VM, count: int) -> None:
 
 
 def never_sent(dst: VM, pages: set[int]) -> int:
-    """Return how many of PAGES there are none of at DST."""
+    """Return how many of PAGES are missing at DST."""
     memory = dst.read_memory(Hinter.FREE, Hinter.END - Hinter.FREE)
     starts = (page * PAGE - Hinter.FREE for page in pages)
     return sum(memory[at:at + PAGE] == bytes(PAGE) for at in starts)
@@ -51,7 +51,7 @@ def never_sent(dst: VM, pages: set[int]) -> int:
 
 @each_mechanism
 def test_hints(ours: Qemu, mechanism: Mechanism) -> None:
-    """What is free is not sent, and what is free no longer arrives.
+    """Free pages are not sent, and pages that are no longer free arrive.
 
     A page that the guest has written after it said that it was free counts: all
     of them but those of the one region that it was busy with at the stop.
@@ -67,7 +67,7 @@ def test_hints(ours: Qemu, mechanism: Mechanism) -> None:
         release(src, HELD)
         finish(src, dst, HELD)
         free = hinter.free()
-        # An overflow makes it all dirty, after it was hinted too.
+        # An overflow makes all pages dirty, hinted ones too.
         if not src.qmp("query-dirty-tracking")["overflows"]:
             assert never_sent(dst, free) > len(free) // 2
         answered, region = state(src)

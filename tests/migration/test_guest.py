@@ -27,7 +27,7 @@ def test_writes_without_kvm(machine: str, cpus: int, pattern: str) -> None:
 
 
 def test_writer_without_room() -> None:
-    """One that writes to where there is no memory is not taken for a writer."""
+    """A guest that writes where no memory is does not count as a writer."""
     config = Config(installed("stock"), "tcg", mib=32, writer=Writer(mib=17))
     with VM("guest", config) as vm:
         with pytest.raises(VMError, match="writes up to 33 MiB, and has 32"):
@@ -46,7 +46,7 @@ def test_comparison_sees_one_byte() -> None:
     config = Config(stock, "tcg", writer=Writer(mib=16), shared_ram=True)
     with pair(config) as (src, dst):
         src.wait_writing()
-        # This is not about TCG, which may miss a write of the last moment.
+        # This is no test of TCG, which may miss a write of the last moment.
         src.qmp("stop")
         migrate(src, dst, Options())
         assert_none_differ(differing_pages(src, dst))

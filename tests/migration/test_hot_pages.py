@@ -14,18 +14,18 @@ from .migrate import (Options, cancel, finish, info, release, start, wait,
                       wait_rounds)
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
-# What may remain at the stop is an eighth of what is written all the time: the
-# migration does not converge, and has room for a few groups that wait.
+# An eighth of the pages that are written all the time may remain at the stop:
+# the migration does not converge, and has room for a few groups that wait.
 WRITER = Writer(mib=64, pattern=1, cpus=2)
 ROUNDS = Options(bandwidth=100 * MIB, downtime_limit=80)
 
-# A disk whose dirty bitmap has more to send than may remain at the stop, which it
-# is sent after: without a switch to postcopy, the migration does not end.
+# The disk's dirty bitmap, which is sent after the stop, is larger than what
+# may remain then: without a switch to postcopy, the migration does not end.
 BITMAP = ("-blockdev", "null-co,node-name=disk,size=4398046511104")
 BITMAP_PENDING = Options(bandwidth=100 * MIB, downtime_limit=300,
                          capabilities=("dirty-bitmaps",))
 
-# It ends even if no fault slows the guest down.
+# The migration ends even if no fault slows the guest down.
 ENDS = Options(downtime_limit=2000)
 
 
@@ -35,7 +35,7 @@ def waits(state: dict[str, Any]) -> int:
 
 
 def saved(state: dict[str, Any]) -> int:
-    """Return how many pages did not have to be sent, by the same."""
+    """Return how many pages need not be sent, by the same answer."""
     size = int(state.get("hot-pages", {}).get("saved-bytes", 0))
     assert size % 4096 == 0
     return size // 4096
@@ -67,7 +67,7 @@ def test_pages_wait(ours: Qemu, mechanism: Mechanism,
                     options: Options) -> None:
     """They arrive as they are at the stop, and query-migrate counts them.
 
-    Once, in however many rounds a page waits, it counts as saved.
+    A page counts as saved once, in however many rounds it waits.
     """
     with pair(config_of(ours, mechanism)) as (src, dst):
         src.wait_writing()
@@ -106,7 +106,7 @@ def test_turned_off(ours: Qemu, mechanism: Mechanism) -> None:
 @pytest.mark.parametrize("parameters", [
     {"hot_pages_wait": False}, {"downtime_limit": 1}], ids=["off", "no-room"])
 def test_no_longer(ours: Qemu, parameters: dict[str, Any]) -> None:
-    """When it is turned off, or there is no room, they are sent after all."""
+    """If waiting is turned off, or room is short, they are sent after all."""
     with pair(config_of(ours, LOG)) as (src, dst):
         src.wait_writing()
         start(src, dst, ROUNDS)
@@ -132,7 +132,7 @@ def test_postcopy(ours: Qemu, mechanism: Mechanism) -> None:
 
 
 def add_bitmap(vm: VM) -> None:
-    """Give the disk one, of 64 Mi blocks."""
+    """Give the disk a dirty bitmap of 64 Mi blocks."""
     vm.qmp("block-dirty-bitmap-add", node="disk", name="bitmap",
            granularity=64 << 10)
 
@@ -185,7 +185,7 @@ def test_cancel_and_retry(ours: Qemu) -> None:
 
 
 def test_parameter(ours: Qemu) -> None:
-    """It is on by default, and both monitors show and change it."""
+    """Waiting is on by default, and both monitors show and change it."""
     with VM("vm", config_of(ours, LOG)) as vm:
         assert vm.qmp("query-migrate-parameters")["hot-pages-wait"] is True
         assert "hot-pages-wait: on" in vm.hmp("info migrate_parameters")

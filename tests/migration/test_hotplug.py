@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """vCPUs and DIMMs that come and go while dirty pages are being watched.
 
-That is, by calc-dirty-rate: QEMU refuses both while it migrates.
+calc-dirty-rate watches them: QEMU refuses to plug while it migrates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WATCH_SECONDS = 60
 GUEST_TIMEOUT = 60.0
 ROUNDS = 5
 
-# Where both machines have the first DIMM of a guest with little memory.
+# The first DIMM of a guest with little memory is here on both machines.
 DIMM_START = 4 << 30
 DIMM_SIZE = 16 * MIB
 
@@ -42,7 +42,7 @@ def plug(vm: VM, core: int) -> None:
 
 
 def device(core: int) -> dict[str, object]:
-    """Return what describes the vCPU to device_add."""
+    """Return the arguments of device_add for the vCPU."""
     return {"driver": DRIVER, "id": f"core{core}", "socket_id": 0,
             "core_id": core, "thread_id": 0}
 
@@ -58,7 +58,7 @@ def with_cores(config: Config, *cores: int) -> Config:
 
 
 def unplug(vm: VM, core: int) -> None:
-    """Remove the vCPU with this number, for which the guest has to agree."""
+    """Remove the vCPU with this number, to which the guest has to agree."""
     vm.qmp("device_del", id=f"core{core}")
     vm.wait(lambda: not any(cpu["qom-path"].endswith(f"core{core}")
                             for cpu in vm.qmp("query-cpus-fast")),
@@ -76,7 +76,7 @@ def plug_dimm(vm: VM) -> None:
 
 
 def unplug_dimm(vm: VM) -> None:
-    """Remove the DIMM, for which the guest has to agree."""
+    """Remove the DIMM, to which the guest has to agree."""
     vm.qmp("device_del", id="dimm")
     vm.wait(lambda: not vm.qmp("query-memory-devices"),
             GUEST_TIMEOUT, "the DIMM was not unplugged")
@@ -100,7 +100,7 @@ def assert_all_write(vm: VM, cores: tuple[int, ...]) -> None:
 
 
 def machine_for(mechanism: Mechanism) -> str:
-    """Return one of both kinds for every second mechanism."""
+    """Return one of both machines, by turns."""
     return MACHINES[MECHANISMS.index(mechanism) % len(MACHINES)]
 
 
@@ -131,8 +131,8 @@ def test_plug_and_unplug(ours: Qemu, mechanism: Mechanism,
 def fixture_paging(ours: Qemu) -> None:
     """Skip where KVM cannot run a guest with page tables, as DIMMs need.
 
-    Some that run without hardware for it reset such a guest, which stops this
-    one.  Whatever else keeps it from writing is our fault.
+    Some KVMs that run without hardware for it reset such a guest, which stops
+    this one.  If anything else keeps it from writing, that is our fault.
     """
     config = Config(ours, "kvm", writer=Writer(dimm_pages=1, mib=1),
                     extra=("-action", "reboot=shutdown,shutdown=pause"))

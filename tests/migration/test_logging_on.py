@@ -15,7 +15,7 @@ NANOSECONDS = 10**9
 
 
 def measure_on(vm: VM, mechanism: Mechanism) -> None:
-    """Begin a measurement that goes on for longer than the test."""
+    """Begin a measurement that takes longer than the test."""
     vm.qmp("calc-dirty-rate", calc_time=60,
            mode="dirty-ring" if mechanism.ring else "dirty-bitmap")
     vm.wait(lambda: vm.qmp("query-dirty-rate")["status"] == "measuring",
@@ -34,7 +34,7 @@ def check_rounds(vm: VM, seconds: float) -> None:
 
 @each_mechanism
 def test_measured(ours: Qemu, mechanism: Mechanism) -> None:
-    """Each of two migrations counts for itself, and not what was before."""
+    """Each of two migrations counts its own rounds, and none from before."""
     config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
     with VM("src", config) as src:
         src.wait_writing()

@@ -26,7 +26,7 @@ KIB = 1 << 10
 ODD = 64 * MIB + 104 * KIB
 TO_THE_END = Writer(base=ODD - 32 * MIB, cpus=2, pattern=RANDOM)
 
-# Nothing of it is plugged, so that none of it may be sent.
+# No part of it is plugged, so no part of it may be sent.
 UNPLUGGED_GIB = 4
 
 
@@ -90,7 +90,7 @@ def test_odd_size(ours: Qemu, mechanism: Mechanism) -> None:
 
 
 def test_tcg() -> None:
-    """Nor does a guest lose pages whose writes TCG has to notice."""
+    """Nor does a guest under TCG, which has to notice writes, lose pages."""
     config = Config(installed("ours"), "tcg,thread=multi",
                     writer=Writer(cpus=2, mib=16, pattern=RANDOM))
     with pair(config) as (src, dst):
@@ -100,7 +100,7 @@ def test_tcg() -> None:
 
 @log_and_ring
 def test_memory_comes_meanwhile(ours: Qemu, mechanism: Mechanism) -> None:
-    """Memory that is made while the guest migrates does not disturb it."""
+    """Memory that is added while the guest migrates does not disturb that."""
     config = Config(ours, ours.accel(mechanism), writer=Writer(cpus=2),
                     extra=("-m", "128M,slots=2,maxmem=16G"))
     with pair(config) as (src, dst):
@@ -128,10 +128,10 @@ def with_unplugged(config: Config) -> Config:
                                        Mechanism(1024)], ids=str)
 def test_unplugged_memory_is_not_sent(ours: Qemu,
                                       mechanism: Mechanism) -> None:
-    """virtio-mem's discards are respected, whole groups of them.
+    """QEMU respects virtio-mem's discards, whole groups of them.
 
-    Also after a ring overflowed, which makes all memory dirty: as KVM's
-    emulator overfills small ones, where it has to run the guest.
+    It does so even after a ring overflowed, which makes all memory dirty:
+    KVM's emulator overfills small rings, where it has to run the guest.
     """
     config = Config(ours, ours.accel(mechanism), writer=Writer(cpus=2))
     with pair(with_unplugged(config)) as (src, dst):
@@ -152,7 +152,7 @@ def resident(vm: VM) -> int:
 
 @each_mechanism
 def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
-    """The source gives up what was sent, and only that."""
+    """The source gives up the pages that were sent, and no others."""
     config = Config(ours, ours.accel(mechanism),
                     writer=Writer(pattern=SEQUENTIAL))
     options = dataclasses.replace(HELD, postcopy=True,
@@ -195,7 +195,7 @@ def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
 
 
 def test_xbzrle_odd(ours: Qemu) -> None:
-    """Compressed against the cache, up to the last page."""
+    """All pages arrive when compressed against the cache."""
     config = Config(ours, ours.accel(Mechanism(4096)), writer=TO_THE_END,
                     extra=("-m", f"{ODD // KIB}K"))
     options = dataclasses.replace(HELD, capabilities=("xbzrle",), multifd=0)
@@ -206,7 +206,7 @@ def test_xbzrle_odd(ours: Qemu) -> None:
 
 
 def test_multifd_odd(ours: Qemu) -> None:
-    """Sent on four channels, up to the last page."""
+    """All pages arrive when sent on four channels."""
     config = Config(ours, ours.accel(Mechanism(4096)), writer=TO_THE_END,
                     extra=("-m", f"{ODD // KIB}K"))
     options: Options = dataclasses.replace(HELD, multifd=4, transport="tcp")

@@ -27,7 +27,7 @@ RATE_TRIES = 15
     dataclasses.replace(HELD, capabilities=("xbzrle",)),
     Options()], ids=["auto-converge", "xbzrle", "unlimited"])
 def test_options(ours: Qemu, mechanism: Mechanism, options: Options) -> None:
-    """Memory is the same whichever way it was sent."""
+    """Memory is the same whichever way QEMU sends it."""
     config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
     with pair(config) as (src, dst):
         src.wait_writing()
@@ -36,7 +36,7 @@ def test_options(ours: Qemu, mechanism: Mechanism, options: Options) -> None:
 
 @matrix("multifd")
 def test_multifd(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
-    """Sent on four channels, memory is the same."""
+    """Memory is the same when sent on four channels."""
     config = Config(ours, ours.accel(mechanism), writer=writer)
     with pair(config) as (src, dst):
         src.wait_writing()
@@ -77,7 +77,7 @@ def test_cancel_and_retry(ours: Qemu, mechanism: Mechanism,
 def assert_pace(vm: VM, before: list[float]) -> None:
     """Fail unless each vCPU comes to half of its rate BEFORE.
 
-    Others may use the host meanwhile, hence more than one try.
+    Others may use the host at the same time, hence more than one try.
     """
     after: list[float] = []
     for _ in range(RATE_TRIES):

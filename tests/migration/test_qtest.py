@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A test of QEMU's own that a new query- command has to be entered in."""
+"""A test of QEMU's own in which each new query- command must be entered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CASE = "/x86_64/qmp/query-dirty-tracking"
 
 
 def test_query_command(ours: Qemu) -> None:
-    """Without KVM it is an error of the class that QEMU's test expects."""
+    """Without KVM its error has the class that QEMU's test expects."""
     assert PROGRAM.exists(), "scripts/build-qemu --tests builds it"
     done = subprocess.run(
         [PROGRAM, "--tap", "-p", CASE], stdout=subprocess.PIPE, text=True,

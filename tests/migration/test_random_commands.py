@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Commands in random order, while migrations are cancelled and fail.
 
-Whatever comes, QEMU neither ends nor hangs, an answer is a success or one clear
-error, and the guest goes on at the source after each migration that was
-cancelled or failed.  In the end one is let complete, and memory is the same
-then.  hypothesis makes the orders, and makes one that fails as short as it can.
+QEMU never ends or hangs, each answer is a success or one clear error, and the
+guest goes on at the source after each migration that was cancelled or failed.
+In the end a migration may complete, and memory is then the same.  hypothesis
+makes the orders, and makes one that fails as short as possible.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLASSES = ("GenericError", "DeviceNotFound")
 NAMES = ("auto", "log", "ring", "wrprot", "shared", "dirty-bits")
 ENDED = ("none", "cancelled", "failed")
 
-# Each is refused with one sentence, whatever else goes on.
+# QEMU refuses each with one sentence, whatever else goes on.
 HOSTILE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("set-dirty-tracking", {}),
     ("set-dirty-tracking", {"mechanism": None}),
@@ -68,7 +68,7 @@ HOSTILE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def clear_error(error: QMPError) -> None:
-    """Fail unless ERROR is an answer of QEMU's, and one that helps."""
+    """Fail unless ERROR is an answer of QEMU's that helps the user."""
     cause = error.__cause__
     assert isinstance(cause, ExecuteError), str(error)
     assert cause.error_class in CLASSES, str(error)
@@ -98,16 +98,16 @@ class Life:
             return None
 
     def status(self) -> str:
-        """Return how the migration is."""
+        """Return the status of the migration."""
         return str(info(self.src).get("status", "none"))
 
     def hostile(self, number: int) -> None:
-        """A command that there is not."""
+        """Send a command that does not exist."""
         command, arguments = HOSTILE[number]
         assert self.ask(command, **arguments) is None, (command, arguments)
 
     def hmp(self, line: str) -> None:
-        """A command of the human monitor's."""
+        """Send a command of the human monitor."""
         assert self.ask("human-monitor-command", command_line=line)
 
     def migrate(self, _: int) -> None:
@@ -132,11 +132,11 @@ class Life:
             self.goes_on()
 
     def cancel(self, _: int) -> None:
-        """Cancel it, or what is none."""
+        """Cancel the migration, if any."""
         self.end(lambda: self.ask("migrate_cancel"))
 
     def kill(self, _: int) -> None:
-        """End the destination, whatever it is about."""
+        """End the destination, whatever it is doing."""
         if self._dst is not None:
             self.end(self._dst.stop)
             self._dst = None
@@ -153,7 +153,7 @@ class Life:
         self._stopped = True
 
     def cont(self, _: int) -> None:
-        """Let it go on; not one that waits for its switchover."""
+        """Let the guest go on, unless it waits for its switchover."""
         if self.status() != "pre-switchover":
             self.ask("cont")
             self._stopped = False
@@ -197,7 +197,7 @@ def has_dimm(vm: VM) -> bool:
 
 
 def destination(src: VM) -> Config:
-    """Return what can take over the guest of SRC, with what was plugged."""
+    """Return a VM with the plugged devices, to take over the guest of SRC."""
     config = src.config
     if any(cpu["qom-path"].endswith(f"core{IDLE_CORE}")
            for cpu in src.qmp("query-cpus-fast")):
@@ -261,8 +261,8 @@ MECHANISMS = (None, LOG, Mechanism(1024), Mechanism(4096), *BY_FAULTS,
 def guest(ours: Qemu, mechanism: Optional[Mechanism], dimms: bool) -> Config:
     """Return a guest that can have a DIMM plugged, or else a vCPU.
 
-    One that has been plugged a vCPU and can have DIMMs cannot be migrated: stock
-    QEMU 7.2 does not understand what it sends of both.
+    A guest with a plugged vCPU that can have DIMMs cannot be migrated: stock
+    QEMU 7.2 does not understand what it sends about both.
     """
     accel = ours.accel(mechanism) if mechanism else "kvm"
     if dimms:
@@ -273,7 +273,7 @@ def guest(ours: Qemu, mechanism: Optional[Mechanism], dimms: bool) -> Config:
 
 
 def told(steps: list[Step]) -> str:
-    """Return what was done, to be read."""
+    """Return the steps in readable form."""
     return ", ".join(f"{what.__name__} {argument}"
                      for what, argument in steps)
 
@@ -312,17 +312,17 @@ def search(ours: Qemu, mechanisms: tuple[Optional[Mechanism], ...],
 
 
 def test_random_commands(ours: Qemu) -> None:
-    """The same lives each time."""
+    """Run the same lives each time."""
     search(ours, MECHANISMS, 6, True)
 
 
 @pytest.mark.skipif(not COLLECTED, reason="KVM has no dirty bits to collect")
 def test_random_commands_with_dirty_bits(ours: Qemu) -> None:
-    """A few, as where there are dirty bits all is slow."""
+    """Run a few lives: where there are dirty bits all is slow."""
     search(ours, COLLECTED, 2, True)
 
 
 @pytest.mark.soak
 def test_random_commands_soak(ours: Qemu) -> None:
-    """Others each time, and many more."""
+    """Run other lives each time, and many more."""
     search(ours, MECHANISMS, 600, False)

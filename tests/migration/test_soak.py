@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Twenty migrations of twenty; run with -m soak."""
+"""Twenty migrations out of twenty; run with -m soak."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUNS = 20
 @pytest.mark.parametrize("run", range(RUNS))
 @each_mechanism
 def test_soak(ours: Qemu, mechanism: Mechanism, run: int) -> None:
-    """Every single migration is identical, whatever guest it was."""
+    """Every migration keeps memory identical, whatever the guest."""
     patterns = list(PATTERNS.values())
     writer = Writer(pattern=patterns[run % len(patterns)],
                     cpus=CPUS[run // len(patterns) % len(CPUS)])

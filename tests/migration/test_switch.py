@@ -44,7 +44,7 @@ def refused(vm: VM, name: str) -> str:
 
 
 def families(ours: Qemu) -> dict[str, list[str]]:
-    """Return, by the value of -accel, what a guest can change among."""
+    """Return the mechanisms that a guest can change among, by its -accel."""
     found = {"kvm": [*map(str, COLLECTED or BY_FAULTS), LOG.name]}
     if COLLECTED:
         found[ours.accel(SHARED)] = [*map(str, BY_FAULTS), LOG.name]
@@ -54,7 +54,7 @@ def families(ours: Qemu) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", [LOG.name, "auto",
                                   *map(str, (*BY_FAULTS, *COLLECTED))])
 def test_switch(ours: Qemu, name: str) -> None:
-    """A guest takes what is named, and migrates with it."""
+    """A guest takes the mechanism that is named, and migrates with it."""
     accel = next((accel for accel, names in families(ours).items()
                   if name in names), "kvm")
     config = Config(ours, accel, writer=TWO_CPUS)
@@ -72,7 +72,7 @@ def test_switch(ours: Qemu, name: str) -> None:
 
 
 def test_between_two_migrations(ours: Qemu) -> None:
-    """One was cancelled with one mechanism, the next has another."""
+    """A migration is cancelled with one mechanism; the next has another."""
     for accel, names in families(ours).items():
         between_two_migrations(Config(ours, accel, writer=TWO_CPUS), names)
 
@@ -94,7 +94,7 @@ def between_two_migrations(config: Config, names: list[str]) -> None:
 
 
 def test_paused_since_a_migration(ours: Qemu) -> None:
-    """Logging that waits for the guest to go on is no migration's any more."""
+    """Logging that waits for the guest to go on belongs to no migration."""
     config = Config(ours, "kvm", writer=TWO_CPUS)
     with VM("src", config) as src:
         src.wait_writing()
@@ -139,11 +139,11 @@ def wait_stuck(vm: VM, connection: socket.socket) -> None:
 
 
 def test_while_a_failed_migration_ends(ours: Qemu) -> None:
-    """One that has failed goes on until its thread notices.
+    """A migration that has failed goes on until its thread notices.
 
-    The pages that are not zeros go to channels of their own, which then fail.
-    The thread is stuck by that time: nobody reads what it tells of the pages of
-    zeros behind them, and these are too many for a socket.
+    Pages that are not zeros go to channels of their own, which then fail.
+    The thread is stuck by that time: nobody reads its messages about the zero
+    pages behind them, and these are too many for a socket.
     """
     config = Config(ours, "kvm", mib=256, writer=Writer(mib=1))
     with VM("src", config) as src, \
@@ -176,7 +176,7 @@ def wait_watched(vm: VM) -> None:
 
 
 def test_while_measured(ours: Qemu) -> None:
-    """Who measures the dirty page rate is not disturbed; afterwards it goes."""
+    """A switch works after a measurement of the rate, but not during one."""
     with VM("guest", Config(ours, "kvm", writer=TWO_CPUS)) as vm:
         vm.wait_writing()
         measure(vm, "dirty-bitmap")
@@ -189,7 +189,7 @@ def test_while_measured(ours: Qemu) -> None:
 
 
 def test_while_limited(ours: Qemu) -> None:
-    """A limit comes first, and then that rings stay: only they can have one."""
+    """The limit is the first reason to refuse; then that rings stay."""
     config = Config(ours, ours.accel(Mechanism(4096)), writer=TWO_CPUS)
     with VM("guest", config) as vm:
         vm.wait_writing()
@@ -201,7 +201,7 @@ def test_while_limited(ours: Qemu) -> None:
 
 
 def test_rings_stay(ours: Qemu) -> None:
-    """KVM has rings or not from the start on."""
+    """KVM has rings from the start on, or never."""
     with VM("guest", Config(ours, "kvm,dirty-ring-size=4096")) as vm:
         assert "ring" in refused(vm, "log")
         assert "ring" in refused(vm, "auto")
@@ -211,7 +211,7 @@ def test_rings_stay(ours: Qemu) -> None:
 
 @pytest.mark.parametrize("name", ["wrprot", "shared", "dirty-bits"])
 def test_started_without(ours: Qemu, name: str) -> None:
-    """What takes an early start is not to be had later, patched or not."""
+    """A mechanism that must be chosen at the start is not available later."""
     with VM("guest", Config(ours, ours.accel(LOG))) as vm:
         vm.wait_writing()
         assert "KVM_CAP_WRITE_PROTECT_ALL_MEM" in refused(vm, name)
@@ -223,7 +223,7 @@ def test_started_without(ours: Qemu, name: str) -> None:
 
 @pytest.mark.skipif(not COLLECTED, reason="KVM has no dirty bits to collect")
 def test_dirty_bits_stay(ours: Qemu) -> None:
-    """Who has them cannot have what waits for faults, nor the reverse."""
+    """A VM has either dirty bits or mechanisms that wait for faults."""
     for accel in ("kvm", ours.accel(DIRTY_BITS)):
         with VM("guest", Config(ours, accel)) as vm:
             assert mechanism(vm) == DIRTY_BITS.name
@@ -244,7 +244,7 @@ def test_without_kvm(ours: Qemu) -> None:
 
 
 def test_no_mechanism(ours: Qemu) -> None:
-    """A mechanism that there is not."""
+    """There is no such mechanism."""
     with VM("guest", Config(ours, "kvm")) as vm:
         with pytest.raises(QMPError, match="mechanism"):
             vm.qmp("set-dirty-tracking", mechanism="foo")

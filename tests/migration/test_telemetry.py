@@ -16,7 +16,7 @@ from .qmp import QMPError
 from .vm import (BEST_FIRST, DIRTY_BITS, LOG, VM, WRPROT, Config, Mechanism,
                  Qemu, best, pair)
 
-# What each member must do while a writing guest is migrated.
+# The way each member must change while a writing guest is migrated.
 FIXED, STATE, GROWS, TOTAL = "fixed", "state", "grows", "total"
 LOG_MEMBERS = {
     "mechanism": FIXED,
@@ -45,10 +45,10 @@ ROUND_MEMBERS = {"round", "pages", "harvest-time", "rearm-time",
 DIRTY_BITS_MEMBERS = {**LOG_MEMBERS, "rearm-time": TOTAL}
 RING_MEMBERS = ("ring-full-exits", "ring-full-time", "overflows", "reaps",
                 "reap-interval")
-# Where the host's KVM counts the faults that arming pages costs the guest.
+# Only if the host's KVM counts the faults that arming pages costs the guest.
 FAULT_MEMBERS = {"faults", "guest-time-lost"}
 
-# Member, what HMP calls it, and whether HMP prints it without rings too.
+# Each member, its name in HMP, and whether HMP prints it without rings too.
 HMP_LINES = (
     ("mechanism", r"mechanism: ([\w-]+) \(", True),
     ("reason", r"mechanism: [\w-]+ \((.*)\)", True),
@@ -70,7 +70,7 @@ HMP_LINES = (
     ("reap-interval", r"reap interval: ([\d.]+) ms", False),
 )
 
-# What HMP prints of a round, and what it calls it.
+# The members of a round that HMP prints, and their names there.
 ROUND_TIMES = (
     ("harvest-time", "harvest"),
     ("rearm-time", "re-arm"),
@@ -84,7 +84,7 @@ ROUNDS_KEPT = 32
 FULL_TIMEOUT = 60.0
 OVERFLOWED = "a dirty ring overflowed"
 
-# The shortest and the longest that the reaper knows, in nanoseconds.
+# The shortest and the longest interval of the reaper, in nanoseconds.
 SHORTEST, LONGEST = 250_000, 1_000_000_000
 
 # The reaper may look once more between the two queries.
@@ -104,7 +104,7 @@ def faults_known(mechanism: Mechanism) -> bool:
 
 
 def expected(mechanism: Mechanism) -> dict[str, str]:
-    """What each member must do."""
+    """The way each member must change."""
     members = DIRTY_BITS_MEMBERS if mechanism == DIRTY_BITS else LOG_MEMBERS
     if not mechanism.ring:
         members = {**members, **dict.fromkeys(RING_MEMBERS, FIXED)}
@@ -114,10 +114,10 @@ def expected(mechanism: Mechanism) -> dict[str, str]:
 
 
 def complete(mechanism: Mechanism) -> set[str]:
-    """Which members have all of their totals in rounds.
+    """The members whose rounds make up their totals.
 
-    After the last sync nobody writes, but pages are re-armed, which finds some
-    with dirty-bits; and the reaper looks at rings that are empty.
+    After the last sync nobody writes.  But pages are re-armed, which finds
+    some with dirty-bits, and the reaper looks at rings that are empty.
     """
     names = {"bql-hold-time", "ring-full-exits", "ring-full-time", "overflows"}
     if mechanism == DIRTY_BITS:
@@ -129,7 +129,7 @@ def complete(mechanism: Mechanism) -> set[str]:
 
 def assert_grown(members: dict[str, str], before: dict[str, Any],
                  after: dict[str, Any]) -> None:
-    """Fail unless each member did what its kind says."""
+    """Fail unless each member changed as its kind says."""
     assert set(before) == set(after) == set(members)
     for name, kind in members.items():
         if kind == FIXED:
@@ -149,7 +149,7 @@ def shown(value: Any, text: str) -> bool:
 
 
 def assert_hmp(vm: VM, mechanism: Mechanism) -> None:
-    """Fail unless HMP prints what QMP answers."""
+    """Fail unless HMP prints the answer of QMP."""
     answer = query(vm)
     text = vm.hmp("info dirty-tracking")
     for name, pattern, always in HMP_LINES:
@@ -231,7 +231,7 @@ def test_telemetry(ours: Qemu, mechanism: Mechanism) -> None:
 def test_full_rings(ours: Qemu) -> None:
     """The figures tell of vCPUs that had to wait, and of each overflow.
 
-    Overflows are for KVM to make; of the first of them QEMU warns.
+    Only KVM makes overflows; QEMU warns of the first of them.
     """
     mechanism = Mechanism(1024)
     full = ("ring-full-exits", "ring-full-time", "reaps")
@@ -251,10 +251,10 @@ def test_full_rings(ours: Qemu) -> None:
 
 @each_mechanism
 def test_written_before(ours: Qemu, mechanism: Mechanism) -> None:
-    """What a guest wrote before it is migrated is sent once.
+    """Pages that a guest wrote before its migration are sent once.
 
-    Set-up has nothing to find, and where that would take a look at all of
-    memory does not even look.
+    Set-up has nothing to find, and does not even look where that would mean to
+    look at all memory.
     """
     config = Config(ours, ours.accel(mechanism), writer=Writer())
     with pair(config) as (src, dst):
@@ -267,7 +267,7 @@ def test_written_before(ours: Qemu, mechanism: Mechanism) -> None:
 
 
 def test_pass_event(ours: Qemu) -> None:
-    """Each pass is told of with what the round before it has cost."""
+    """The event of each pass has the cost of the round before it."""
     options = dataclasses.replace(HELD, capabilities=("events",))
     with pair(Config(ours, "kvm", writer=Writer())) as (src, dst):
         src.wait_writing()
@@ -280,7 +280,7 @@ def test_pass_event(ours: Qemu) -> None:
 
 
 def told(vm: VM) -> tuple[bool, ...]:
-    """Where the monitor tells what upstream's does not know."""
+    """Whether each answer shows the members that upstream does not know."""
     state = info(vm)
     passes = vm.monitor.events("MIGRATION_PASS")
     assert passes
@@ -291,7 +291,7 @@ def told(vm: VM) -> tuple[bool, ...]:
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["shown", "hidden"])
 def test_unstable(ours: Qemu, hidden: bool) -> None:
-    """Who hides and rejects what is not stable has upstream's interface."""
+    """A user who hides and rejects unstable parts has upstream's interface."""
     compat = ("-compat", "unstable-input=reject,unstable-output=hide")
     options = dataclasses.replace(HELD, capabilities=("events",))
     config = Config(ours, "kvm", extra=compat if hidden else ())
@@ -323,7 +323,7 @@ def assert_passed_over(vm: VM, names: list[str]) -> None:
 
 
 def test_default_is_told(ours: Qemu) -> None:
-    """Without options the answer says what was chosen and why."""
+    """Without options the answer tells the chosen mechanism and the reason."""
     with VM("guest", Config(ours, "kvm")) as vm:
         answer = query(vm)
         assert answer["mechanism"] == best().name

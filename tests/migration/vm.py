@@ -28,7 +28,7 @@ KVM_GET_API_VERSION = 0xAE00
 KVM_CHECK_EXTENSION = 0xAE03
 KVM_API_VERSION = 12
 
-# Of a patched host kernel, as in its linux/kvm_dirty_tracking.h.
+# A patched host kernel has these in its linux/kvm_dirty_tracking.h.
 KVM_CAP_WRITE_PROTECT_ALL_MEM = 0x46440001
 KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT = 0x46440002
 KVM_CAP_DIRTY_BITMAP_FD = 0x46440003
@@ -43,7 +43,7 @@ CPU_MODEL = "qemu64,kvmclock=off"
 
 
 class VMError(Exception):
-    """A QEMU that did not do what it was started for."""
+    """A QEMU that failed to do its task."""
 
 
 def kvm_usable() -> bool:
@@ -79,7 +79,7 @@ class Mechanism:
 
     @property
     def name(self) -> str:
-        """What query-dirty-tracking calls it."""
+        """The name in query-dirty-tracking."""
         return "ring" if self.ring else self.bitmaps
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Mechanism:
 
     @property
     def offered(self) -> bool:
-        """Whether it can be expected of the host; all have rings and log."""
+        """Whether the host has it; all hosts have rings and log."""
         return kvm_offers(*NEEDS.get(self.bitmaps, ()))
 
 
@@ -101,12 +101,12 @@ WRPROT = Mechanism(bitmaps="wrprot")
 SHARED = Mechanism(bitmaps="shared")
 DIRTY_BITS = Mechanism(bitmaps="dirty-bits")
 
-# What auto prefers.
+# In the order that auto prefers.
 BEST_FIRST = (DIRTY_BITS, SHARED, WRPROT, LOG)
 
 
 def best() -> Mechanism:
-    """Return what auto takes on this host."""
+    """Return the mechanism that auto takes on this host."""
     return next(each for each in BEST_FIRST if each.offered)
 
 
@@ -114,7 +114,7 @@ def best() -> Mechanism:
 class Qemu:
     """A QEMU binary, and whether it knows the dirty-tracking option.
 
-    It has its data in DATA, if not where it looks by itself.
+    Its data are in DATA, unless it finds them by itself.
     """
 
     name: str
@@ -270,7 +270,7 @@ class VM:
 
     def wait(self, done: Callable[[], bool], timeout: float,
              what: str) -> None:
-        """Poll until DONE; after TIMEOUT seconds raise, and say WHAT is not."""
+        """Poll until DONE; after TIMEOUT seconds raise an error with WHAT."""
         deadline = time.monotonic() + timeout
         while True:
             self.check()
@@ -288,7 +288,7 @@ class VM:
             pass
 
     def messages(self) -> str:
-        """Return what QEMU has written on its standard error."""
+        """Return the text that QEMU has written to its standard error."""
         log = self.dir / "stderr"
         return log.read_text(errors="replace").strip() if log.exists() else ""
 
@@ -314,7 +314,7 @@ class VM:
         try:
             return self._monitor.execute(command, **arguments)
         except MonitorLost:
-            # Its end is the cause and says more than the lost connection.
+            # The cause is the end of QEMU, not the lost connection.
             self._wait_end(5.0)
             self.check()
             raise
@@ -379,7 +379,7 @@ class VM:
         self.wait(written, BOOT_TIMEOUT, "the guest did not get going")
 
     def serial(self) -> str:
-        """Return what the guest has printed."""
+        """Return the text that the guest has printed."""
         log = self.dir / "serial"
         return log.read_text(errors="replace") if log.exists() else ""
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A VNC client that keeps its own copy of the screen.
 
-The server sends only what it believes has changed, so the copy goes stale
-where a write to the frame buffer was overlooked.
+The server sends only the parts that it believes have changed, so the copy goes
+stale where QEMU overlooks a write to the frame buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class VNCError(Exception):
 
 
 class Screen:
-    """The screen as the server has told it so far."""
+    """The screen as the server has sent it so far."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)

@@ -5,18 +5,19 @@
  *
  * usage: broken_kvm [CASE]     CASE, or else the standard input, has the case
  *
- * A case is a text of one command a line: first what KVM is like, then "ask",
- * which makes the engine, then what the guest, the engine's user and KVM do.
- * Numbers that are too large are taken modulo what there is, so that whatever
- * test_broken_kvm.py makes of a case is one.  "in N COMMAND" has KVM do
- * something in the middle of what the engine does next: before it looks at a
- * ring or bitmap for the Nth time, or KVM does on its behalf.
+ * A case is a text with one command on each line.  The first commands choose
+ * the kind of KVM, and "ask" makes the engine.  The commands after that are
+ * the actions of the guest, the engine's user and KVM.  Numbers that are too
+ * large are taken modulo the number of choices, so that test_broken_kvm.py can
+ * make a case of any numbers.  "in N COMMAND" runs COMMAND in the middle of
+ * the engine's next work: before the engine, or KVM on its behalf, looks at a
+ * ring or bitmap for the Nth time.
  *
- * Whatever KVM does, the engine must not touch memory that is not its own, not
- * publish a page that there is not, not hang and not repeat its warnings.  As
+ * Whatever KVM does, the engine must not touch memory that is not its own, nor
+ * publish a page that does not exist, nor hang, nor repeat its warnings.  As
  * long as KVM does not lie in a way that nobody could notice ("lied"), no page
  * may be lost either: at each "check", and in the end, KVM no longer fails and
- * all that the guest wrote must be found.
+ * all pages that the guest wrote must be found.
  */
 
 #include "rig.h"
@@ -45,15 +46,15 @@ static struct {
     uint64_t syncs;
     bool lied;
     unsigned countdown;         /* to amid(), if not 0 */
-    char *amid;                 /* what is to be done then */
-    bool busy;                  /* it is being done */
+    char *amid;                 /* the command that it then runs */
+    bool busy;                  /* the command is running */
 } w;
 
 typedef struct Command {
     const char *name;
     int args;
     void (*run)(const uint64_t *args);
-    enum { BEFORE = 1, AFTER = 2, AMID = 4 } when; /* "ask"; what it does */
+    enum { BEFORE = 1, AFTER = 2, AMID = 4 } when; /* "ask"; during a call */
 } Command;
 
 static void G_GNUC_NORETURN G_GNUC_PRINTF(1, 2) bad_case(const char *format,
@@ -158,8 +159,9 @@ static void do_fail(const uint64_t *args)
 }
 
 /*
- * Not those of which the engine's user, or the engine, has to take the word:
- * that a slot was not changed, or a capability not enabled, or there is no file.
+ * Some requests fail early all the same: the engine, or its user, has to
+ * believe KVM that a slot was not changed, a capability not enabled, or that
+ * there is no file.
  */
 static void do_fail_late(const uint64_t *args)
 {
@@ -185,8 +187,8 @@ static void do_stats(const uint64_t *args)
 }
 
 /*
- * What the user of the engine may ask for.  What can be had is KVM's to say,
- * and the engine's to say why not; but auto is always to be had.
+ * The user of the engine may ask for anything.  KVM decides what is available,
+ * and the engine has to say why something is not; but auto always works.
  */
 static void do_ask(const uint64_t *args)
 {
@@ -223,7 +225,7 @@ static bool enters(RigVcpu *v)
     return fake_vcpu_enters(v->fake);
 }
 
-/* In the middle of what the engine does, nobody answers full rings. */
+/* While the engine is at work, nobody answers full rings. */
 static void write_pages(const uint64_t *args, bool (*may)(RigVcpu *v))
 {
     RigVcpu *v = vcpu(args[0]);
@@ -315,8 +317,8 @@ static void check_block(const RigBlock *b)
 }
 
 /*
- * "log" and "wrprot" have what is written between the last harvest and the
- * removal in the bitmap that goes with the slot: nobody can have it.
+ * "log" and "wrprot" have pages that are written between the last harvest and
+ * the removal in the bitmap that goes with the slot: nobody can have them.
  */
 static void do_remove(const uint64_t *args)
 {
@@ -392,7 +394,7 @@ static bool has_ring(const RigVcpu *v)
     return v->fake->gfns;
 }
 
-/* An entry of its own making: it stands for no write, or for another's. */
+/* KVM makes up an entry: it stands for no write, or for a write elsewhere. */
 static void do_fill(const uint64_t *args)
 {
     RigVcpu *v = vcpu(args[0]);
@@ -402,15 +404,15 @@ static void do_fill(const uint64_t *args)
 
     if (has_ring(v)) {
         fake_vcpu_fill(v->fake, &gfn);
-        /* One that is not dirty hides those behind it. */
+        /* An entry that is not dirty hides those behind it. */
         w.lied |= !(gfn.flags & (KVM_DIRTY_GFN_F_DIRTY |
                                  KVM_DIRTY_GFN_F_RESET));
-        /* Nor is it to be seen that KVM re-arms what nobody has collected. */
+        /* Nor does it show that KVM re-arms pages before the collect. */
         w.lied |= w.busy && (gfn.flags & KVM_DIRTY_GFN_F_RESET);
     }
 }
 
-/* One of those that are in use, counted from the youngest. */
+/* One of the entries in use, counted from the youngest. */
 static struct kvm_dirty_gfn *entry(const RigVcpu *v, uint64_t n)
 {
     uint32_t size = w.fake->ring_size;
@@ -473,8 +475,8 @@ static void do_summary(const uint64_t *args)
 }
 
 /*
- * What is within the file may be wrong, and nobody can tell.  More than that
- * KVM does not let anybody map.
+ * A wrong offset within the file may go unnoticed.  KVM lets nobody map more
+ * than the file.
  */
 static void do_map(const uint64_t *args)
 {
@@ -503,7 +505,7 @@ static void do_stops(const uint64_t *args)
     w.fake->reset_stops_by_work = true;
 }
 
-/* KVM comes to its senses, and what the guest wrote until then is there. */
+/* KVM no longer fails, and all that the guest wrote until then is found. */
 static void do_check(const uint64_t *args)
 {
     (void)args;
@@ -517,7 +519,7 @@ static void do_check(const uint64_t *args)
     }
 }
 
-/* Of the case */
+/* The commands of a case */
 
 static const Command commands[] = {
     { "rings", 2, do_rings, BEFORE },       /* bytes, entries in reserve */
@@ -554,7 +556,7 @@ static const Command commands[] = {
 
 static void run(char *line, int when);
 
-/* The engine, or KVM for it, is about to look at what is shared. */
+/* The engine, or KVM for it, is about to look at a ring or bitmap. */
 static void amid(void)
 {
     if (w.countdown && --w.countdown == 0) {
@@ -582,7 +584,7 @@ static void in(char *text)
     w.amid = command;
 }
 
-/* @line, which is one of the case's, at a time when it may come. */
+/* Runs one @line of the case, if it is allowed at this time. */
 static void run(char *line, int when)
 {
     char name[16];
@@ -607,7 +609,7 @@ static void run(char *line, int when)
              line);
 }
 
-/* Some are told once a sync, of a slot, or of each change for the worse. */
+/* Some may come in each sync, for each slot, or for each worsening. */
 static void check_warnings(void)
 {
     g_assert_cmpint(rig_warned(w.rig, "overflowed or could not be reset"), <=,
@@ -621,7 +623,7 @@ static void check_warnings(void)
     }
 }
 
-/* On a KVM that has come to its senses the guest lives on. */
+/* On a KVM that no longer fails, the guest lives on. */
 static void end(void)
 {
     do_check(NULL);

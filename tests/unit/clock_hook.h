@@ -3,9 +3,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Given to the compiler with -include when the engine is built for
- * test_reaper.c, which has the functions: what a fill rate leads to can then
- * be said to the microsecond, on a machine however busy.
+ * The compiler gets this with -include when the engine is built for
+ * test_reaper.c, which has the functions.  So the effects of a fill rate are
+ * known to the microsecond, however busy the machine is.
  */
 
 #ifndef CLOCK_HOOK_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What marks the runs that take long."""
+"""The marker of runs that take long."""
 
 from __future__ import annotations
 

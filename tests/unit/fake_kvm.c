@@ -38,7 +38,7 @@ static uint64_t huge_pages(FakeKvm *k)
     return n;
 }
 
-/* As KVM_GET_STATS_FD has it; the last two only if it is patched. */
+/* As KVM_GET_STATS_FD has them; the last two only on a patched KVM. */
 static void stats_write(FakeKvm *k)
 {
     enum { NAME = 16, N = 5 };
@@ -92,7 +92,7 @@ FakeKvm *fake_new(const FakeConfig *config)
     return k;
 }
 
-/* Whoever has mapped it keeps it. */
+/* Other mappings of the bitmap stay. */
 static void bitmap_free(FakeSlot *slot)
 {
     if (slot->fd >= 0) {
@@ -264,7 +264,7 @@ static bool has_dirty_bits(const FakeKvm *k)
     return k->patched & FAKE_CAN_COLLECT;
 }
 
-/* mark_page_dirty_in_slot(): @v is NULL if it is none that has written it. */
+/* mark_page_dirty_in_slot(): @v is NULL if no vCPU has written the page. */
 static void mark_dirty(FakeKvm *k, FakeVcpu *v, FakeSlot *slot, uint64_t page)
 {
     if (!slot_logs(slot)) {
@@ -485,7 +485,7 @@ static bool ring_reset(FakeVcpu *v, int *count)
         group_rearm(k, &group);
     }
     g_mutex_lock(&k->mmu_lock);
-    /* Beyond "dirty" it would be full, as far as KVM knows, for ever. */
+    /* Beyond "dirty" KVM would take the ring for full, for ever. */
     g_assert_cmpint((int32_t)fake_vcpu_used(v), >=, 0);
     g_mutex_unlock(&k->mmu_lock);
     return stopped;
@@ -569,7 +569,7 @@ static bool collect_pages(FakeKvm *k, FakeSlot *slot, uint64_t page,
     return found;
 }
 
-/* Those of its regions that are in [@gpa, @gpa + @size); idle ones close. */
+/* The slot's regions that are in [@gpa, @gpa + @size); idle ones close. */
 static void collect_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
                          uint64_t size)
 {
@@ -585,7 +585,7 @@ static void collect_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
     }
 }
 
-/* kvm_arch_sync_dirty_log(): so that the log has what it is asked for. */
+/* kvm_arch_sync_dirty_log(): the log has to be complete when it is read. */
 static void collect_slot(FakeKvm *k, FakeSlot *slot)
 {
     if (has_dirty_bits(k)) {
@@ -769,7 +769,7 @@ static int clear_log(FakeKvm *k, const struct kvm_clear_dirty_log *log)
 
 /* What a patched KVM can do besides */
 
-/* Those of its pages that are in [@gpa, @gpa + @size). */
+/* The pages of the slot that are in [@gpa, @gpa + @size). */
 static void protect_part(FakeSlot *slot, uint64_t gpa, uint64_t size)
 {
     uint64_t page = sysconf(_SC_PAGESIZE);
@@ -800,7 +800,7 @@ static int protect_range(FakeKvm *k, uint64_t gpa, uint64_t size)
     return 0;
 }
 
-/* Returns: false if KVM refuses it; else it is widened to whole regions. */
+/* Returns: false if KVM refuses the range; else widens it to whole regions. */
 static bool widen(__u64 *gpa, __u64 *size)
 {
     uint64_t start = *gpa / FAKE_REGION * FAKE_REGION;
@@ -1070,7 +1070,7 @@ void fake_fail_no_more(FakeKvm *k)
     g_mutex_unlock(&k->slots_lock);
 }
 
-/* What is to come of this call of @request, which counts. */
+/* Counts this call of @request, and decides how it ends. */
 static FakeInjection injected(FakeKvm *k, unsigned long request)
 {
     for (int i = 0; i < FAKE_INJECTIONS; i++) {

@@ -4,22 +4,22 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * It does what virt/kvm/dirty_ring.c and the x86 MMU of Linux 6.1 do, as far
- * as the engine can tell: a page is writable or not, a write to one that is
- * not makes it writable and then logs it (I1) in the ring of the vCPU or the
- * bitmap of the slot, and what re-arms a page makes it not writable.  A vCPU
- * stores to a page only while it is writable, so that a page that was not
+ * as the engine can tell.  A page is writable or not.  A write to a page that
+ * is not writable makes it so, and then logs it (I1) in the ring of the vCPU
+ * or the bitmap of the slot.  A re-arm makes the page read-only again.  A vCPU
+ * stores to a page only while that is writable, so a page that was not
  * re-armed changes without anybody knowing, as in a real guest.
  *
  * A store also sets the page's dirty bit.  In a VM with KVM_CAP_DIRTY_BITS
- * that is all there is: a write to a region that is closed opens it and logs
- * nothing, and only a collect moves dirty bits to the bitmap, and closes idle
- * regions.
+ * nothing else tells of it: a write to a region that is closed opens the
+ * region and logs nothing.  Only a collect moves dirty bits to the bitmap, and
+ * closes idle regions.
  *
  * Guest memory is one uint64_t (a stamp) per page, which lies at the
  * userspace_addr of the slot.
  *
  * Locks are those of the kernel: slots_lock serialises the ioctls, mmu_lock
- * guards what the page tables say.  A vCPU takes only mmu_lock.
+ * guards the page tables.  A vCPU takes only mmu_lock.
  */
 
 #ifndef FAKE_KVM_H
@@ -33,11 +33,11 @@
 
 #define FAKE_SPACES 2
 #define FAKE_SLOTS 32
-/* What KVM_WRITE_PROTECT_RANGE takes at the least. */
+/* The smallest range of KVM_WRITE_PROTECT_RANGE. */
 #define FAKE_REGION (UINT64_C(2) << 20)
 #define FAKE_INJECTIONS 4
 
-/* Where a test may have vCPUs run in the middle of something. */
+/* Points at which a test may have vCPUs run. */
 typedef enum FakePoint {
     FAKE_RESET_BEGIN,
     FAKE_RESET_FLAGS,           /* the flags of an entry were read */
@@ -56,7 +56,7 @@ typedef enum FakePoint {
     FAKE_COLLECT_END,
 } FakePoint;
 
-/* What a patched KVM can do besides. */
+/* Capabilities of a patched KVM. */
 typedef enum FakePatched {
     FAKE_CAN_PROTECT = 1,       /* KVM_CAP_WRITE_PROTECT_ALL_MEM */
     FAKE_CAN_FETCH = 2,         /* KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT */
@@ -65,7 +65,7 @@ typedef enum FakePatched {
     FAKE_CAN_COLLECT = 16,      /* KVM_CAP_DIRTY_BITS */
 } FakePatched;
 
-/* All of them; and what there is where the MMU or the CPU has no dirty bits. */
+/* All of them, and all that need no dirty bits of the MMU and the CPU. */
 #define FAKE_PATCHED (FAKE_WITHOUT_DIRTY_BITS | FAKE_CAN_COLLECT)
 #define FAKE_WITHOUT_DIRTY_BITS \
     (FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP | FAKE_CAN_SPLIT)
@@ -73,7 +73,7 @@ typedef enum FakePatched {
 /* Pages of a huge page of 2 MiB. */
 #define FAKE_HUGE 512
 
-/* What kind of KVM; to be set before the engine is made. */
+/* The kind of KVM; to be set before the engine is made. */
 typedef struct FakeConfig {
     int ring_max;               /* bytes of the largest ring; 0: no rings */
     uint32_t reserve;           /* entries behind the soft limit: 64, or 576
@@ -131,7 +131,7 @@ typedef struct FakeInjection {
     unsigned long request;
     int err;
     int times;                  /* negative: for ever */
-    bool late;                  /* it does what was asked for all the same */
+    bool late;                  /* it does what was asked for nevertheless */
 } FakeInjection;
 
 struct FakeKvm {
@@ -141,7 +141,7 @@ struct FakeKvm {
     FakeSlot *slots[FAKE_SPACES][FAKE_SLOTS];
     GPtrArray *vcpus;
     uint32_t ring_size;         /* entries; 0 if not enabled */
-    uint64_t manual;            /* what was enabled */
+    uint64_t manual;            /* the flags enabled */
     int patched;                /* FakePatched, enabled */
     uint64_t split_mode;        /* KVM_CAP_EAGER_PAGE_SPLIT's arguments */
     uint64_t split_chunk;
@@ -149,24 +149,24 @@ struct FakeKvm {
     int stats_given;            /* the last of these; -1 before that */
     uint64_t faults, fault_ns;  /* what that says of write faults */
 
-    /* What may be switched at any time (by a test with no other thread). */
+    /* A test with no other thread may change these at any time. */
     bool soft_limit_off;        /* this KVM lets a vCPU fill on */
     /*
-     * A reset returns after so many entries as if a signal were pending, so
-     * many times; without effect on a thread that blocks its signals, unless
-     * it is task work that is pending, which nobody can block.
+     * A reset returns after so many entries, so many times, as if a signal
+     * were pending.  A thread that blocks its signals is not affected, unless
+     * the reset stops for task work, which nobody can block.
      */
     int reset_stops_after;
     int reset_stops;
     bool reset_stops_by_work;
     /*
-     * And, as Linux 6.16 to at least 6.18 do: entries that were gathered to
-     * be re-armed together are free, and counted, but never re-armed.
+     * As in Linux 6.16 to at least 6.18, the reset then frees and counts
+     * entries that it had gathered to re-arm together, but never re-arms them.
      */
     bool reset_drops_group;
     bool unmappable;            /* no bitmap's file can be mapped */
-    /* What a broken KVM answers instead of the truth. */
-    int reset_says;             /* entries that were reset, so many times */
+    /* The false answers of a broken KVM. */
+    int reset_says;             /* entries reset, so many times */
     int reset_lies;
     bool reset_idles;           /* and then it has not reset any */
     bool map_lies;              /* where the bitmap and the summary are */
@@ -191,12 +191,12 @@ void fake_free(FakeKvm *k);
 /* KvmDirtyVmm.vm_ioctl with @opaque a FakeKvm. */
 int fake_vm_ioctl(void *opaque, unsigned long request, void *arg);
 
-/* What KVM's statistics say of write faults. */
+/* Sets what KVM's statistics say of write faults. */
 void fake_set_faults(FakeKvm *k, uint64_t faults, uint64_t ns);
 
 /* @request fails with @err for the next @times (negative: for ever). */
 void fake_fail(FakeKvm *k, unsigned long request, int err, int times);
-/* The same, of a KVM that has done by then what @request asks for. */
+/* The same, but KVM has done what @request asks for. */
 void fake_fail_late(FakeKvm *k, unsigned long request, int err, int times);
 /* None of these fails any more. */
 void fake_fail_no_more(FakeKvm *k);
@@ -204,16 +204,13 @@ void fake_fail_no_more(FakeKvm *k);
 /* KVM_CREATE_VCPU; lives until fake_free(), as one in KVM does. */
 FakeVcpu *fake_vcpu_new(FakeKvm *k, unsigned long id);
 
-/*
- * KVM fills the next entry of the ring of @v, whatever it is that it fills it
- * with.
- */
+/* KVM fills the next entry of the ring of @v with any content. */
 void fake_vcpu_fill(FakeVcpu *v, const struct kvm_dirty_gfn *gfn);
 
 /* False: KVM_RUN returns at once with KVM_EXIT_DIRTY_RING_FULL. */
 bool fake_vcpu_enters(const FakeVcpu *v);
 
-/* Entries KVM holds to be in use. */
+/* Entries that KVM takes for used. */
 uint32_t fake_vcpu_used(const FakeVcpu *v);
 
 /*
@@ -226,16 +223,16 @@ bool fake_write_step(FakeVcpu *v);
 void fake_write(FakeVcpu *v, uint32_t slot_id, uint64_t page, uint64_t stamp);
 
 /*
- * Whether KVM will tell of the next write to the page: it is not writable,
- * or is in a ring or bitmap that was not harvested.  True also where the slot
- * is not logged, and nobody asks.
+ * Whether KVM will tell of the next write to the page: the page is not
+ * writable, or is in a ring or bitmap that was not harvested.  Also true where
+ * the slot is not logged, and nobody asks.
  */
 bool fake_page_armed(FakeKvm *k, uint32_t slot_id, uint64_t page);
 bool fake_page_writable(FakeKvm *k, uint32_t slot_id, uint64_t page);
 
-/* Map all of the slot by huge pages, as far as it is long enough. */
+/* Map the slot by huge pages, as far as they fit. */
 void fake_map_huge(FakeKvm *k, uint32_t slot_id);
-/* How many of them there are still; in all slots. */
+/* How many huge pages are left in all slots. */
 uint64_t fake_huge_pages(FakeKvm *k);
 
 #endif

@@ -39,7 +39,7 @@ static void race_in_publish(Rig *r)
     race_point();
 }
 
-/* @write is called at point @n, from 1, of what the engine does next. */
+/* @write is called at point @n, from 1, of the engine's next work. */
 static void race_begin(Rig *r, unsigned n, void (*write)(Rig *r))
 {
     race.rig = r;

@@ -18,7 +18,7 @@ static uint64_t load(const uint64_t *p)
     return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 
-/* Locked, or an older copy might overtake a newer one. */
+/* Without the lock an older copy might overtake a newer one. */
 static void copy_page(Rig *r, RigBlock *b, uint64_t page)
 {
     g_mutex_lock(&r->copy_lock);
@@ -64,7 +64,7 @@ static void on_publish(void *opaque, uint64_t tag, uint64_t first,
     g_assert_cmpuint(tag, <=, r->blocks->len);
     g_assert_cmpuint(first % WORD_PAGES, ==, 0);
     b = g_ptr_array_index(r->blocks, tag - 1);
-    /* A page of a slot that is gone would go to whoever has its id. */
+    /* A page of a removed slot would go to the next slot with its id. */
     g_assert_true(__atomic_load_n(&b->attached, __ATOMIC_RELAXED));
     if (r->watch) {
         r->watch(r);
@@ -161,7 +161,7 @@ Rig *rig_new_on(FakeKvm *fake, const KvmDirtyConfig *config, GError **error)
     r->fake = fake;
     r->fake->logged = on_logged;
     r->fake->logged_opaque = r;
-    /* It does not move when a block comes: another thread may publish. */
+    /* The array must not move: another thread may publish meanwhile. */
     r->blocks = g_ptr_array_sized_new(BLOCKS_MAX);
     r->warnings = g_ptr_array_new_with_free_func(g_free);
     r->kvmd = kvmd_new(&vmm, r, config, error);
@@ -325,7 +325,7 @@ static bool take_pending(RigBlock *b, uint64_t page)
     return __atomic_exchange_n(&b->pending[page], false, __ATOMIC_RELAXED);
 }
 
-/* What is published and pending can no longer change, and is copied. */
+/* Pages that are published and pending can no longer change: copy them. */
 static void copy_pending(Rig *r, RigBlock *b)
 {
     for (uint64_t i = 0; i < b->pages; i++) {
@@ -456,8 +456,8 @@ void rig_write_range(RigVcpu *v, uint32_t slot_id, uint64_t first,
 }
 
 /*
- * What another thread harvests after the re-arm is for the next; what the
- * re-arm itself publishes is not.
+ * Pages that another thread harvests after the re-arm are for the next clear;
+ * pages that the re-arm itself publishes are not.
  */
 static void clear_chunk(Rig *r, RigBlock *b, uint64_t first, uint64_t pages)
 {
@@ -519,8 +519,8 @@ int rig_harvest(Rig *r)
 }
 
 /*
- * A switch re-arms all.  If nobody clears after it, what is pending is armed
- * for good.
+ * A switch re-arms all pages.  If nobody clears after it, pending pages stay
+ * armed.
  */
 bool rig_try_switch(Rig *r, KvmDirtyMechanism mechanism, GError **error)
 {
@@ -594,7 +594,7 @@ uint64_t rig_overflows(Rig *r)
     KvmDirtyStats stats;
 
     kvmd_stats(r->kvmd, &stats);
-    /* There may be more meanwhile. */
+    /* More may come between the two looks. */
     g_assert_cmpuint(told, <=, stats.overflows);
     g_assert_cmpuint(stats.overflows, <=, load(&r->overflowed));
     return stats.overflows;

@@ -18,9 +18,8 @@
 #include "kvmdirty.h"
 
 /*
- * What one thread does again and again is done so many times less often under
- * ThreadSanitizer, which looks for what two of them do, and takes ten times as
- * long.
+ * Under ThreadSanitizer, which looks for races and takes ten times as long,
+ * loops of one thread run so many times less often.
  */
 #ifdef __SANITIZE_THREAD__
 #define RIG_LESS_OFTEN 11       /* some cases alternate, by 2 or by 3 */
@@ -32,13 +31,13 @@ typedef struct RigBlock {
     uint64_t tag;
     uint64_t pages;
     uint64_t *memory;           /* by page: the last stamp the guest wrote */
-    uint64_t *shadow;           /* and the one that was copied */
+    uint64_t *shadow;           /* by page: the last stamp copied */
     uint64_t *logged;           /* by page: how often KVM logged it */
-    uint64_t *published;        /* and how often it was published */
+    uint64_t *published;        /* by page: how often it was published */
     bool *pending;              /* published, and not yet re-armed */
     uint32_t slot_id;
-    bool attached;              /* it is in a slot */
-    bool tracked;               /* and logged: shadow has to follow memory */
+    bool attached;              /* the block is in a slot */
+    bool tracked;               /* it is logged: shadow has to follow memory */
 } RigBlock;
 
 typedef struct Rig Rig;
@@ -58,12 +57,12 @@ struct Rig {
     uint64_t gpa_offset;        /* of each slot, from a multiple of 4 GiB */
 
     /*
-     * What publish() has to obey; neither can be asked where the ring may
-     * overflow: there all pages are published.
+     * What publish() has to obey.  Neither holds where the ring may overflow:
+     * there all pages are published.
      */
     bool strict;                /* each page that is copied is armed (I3) */
     bool exact;                 /* and was logged, as often as published */
-    /* As QEMU, it copies a page that could not be re-armed all the same. */
+    /* Copy a page even if it could not be re-armed, as QEMU does. */
     bool heedless;
     bool held;                  /* reaper_held() */
     void (*watch)(Rig *r);      /* called by publish(), if set */
@@ -73,11 +72,11 @@ struct Rig {
 
 /* An engine on @fake, which goes with it; NULL if the engine refuses. */
 Rig *rig_new_on(FakeKvm *fake, const KvmDirtyConfig *config, GError **error);
-/* The same; the test fails if the engine refuses. */
+/* The same, but the test fails if the engine refuses. */
 Rig *rig_new(const FakeConfig *fake, const KvmDirtyConfig *config);
 Rig *rig_new_ring(uint32_t size);
 Rig *rig_new_log(int manual_caps);
-/* On a patched KVM, which offers all of the mechanisms. */
+/* On a patched KVM, which offers all mechanisms. */
 Rig *rig_new_patched(KvmDirtyMechanism mechanism);
 void rig_free(Rig *r);
 
@@ -86,14 +85,13 @@ RigBlock *rig_block(Rig *r, uint64_t pages);
 /* A block of memory in slot @slot_id, logged if @log. */
 RigBlock *rig_add(Rig *r, uint32_t slot_id, uint64_t pages, bool log);
 /*
- * What may fail, and leaves all as it was then: they return what
- * kvmd_slot_set() does.  A slot that goes leaves its last contents in the
- * shadow.
+ * These may fail, which changes nothing; they return what kvmd_slot_set()
+ * does.  A slot that goes leaves its last contents in the shadow.
  */
 int rig_try_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log);
 int rig_try_remove(Rig *r, uint32_t slot_id);
 int rig_try_log(Rig *r, uint32_t slot_id, bool log);
-/* The same, which must succeed; what is in the shadow is then looked at. */
+/* The same, but they must succeed; they then check the shadow. */
 void rig_attach(Rig *r, RigBlock *b, uint32_t slot_id, bool log);
 void rig_remove(Rig *r, uint32_t slot_id);
 void rig_log(Rig *r, uint32_t slot_id, bool log);
@@ -122,26 +120,26 @@ void rig_vcpu_free(RigVcpu *v);
 #define RIG_FULL_MAX 1000
 void rig_enter(RigVcpu *v);
 
-/* The vCPU writes a new stamp: after rig_enter(), or whatever the ring has. */
+/* The vCPU writes a new stamp: after rig_enter(), or even into a full ring. */
 void rig_write(RigVcpu *v, uint32_t slot_id, uint64_t page);
 void rig_write_range(RigVcpu *v, uint32_t slot_id, uint64_t first,
                      uint64_t pages);
 void rig_force(RigVcpu *v, uint32_t slot_id, uint64_t page);
 
-/* kvmd_sync(), re-arm and copy; returns what kvmd_sync() did. */
+/* kvmd_sync(), re-arm and copy; returns what kvmd_sync() returned. */
 int rig_sync(Rig *r);
-/* kvmd_slot_sync(), and copy; what is still to be re-armed stays pending. */
+/* kvmd_slot_sync(), and copy; pages yet to be re-armed stay pending. */
 int rig_slot_sync(Rig *r, uint32_t slot_id);
-/* kvmd_sync() alone: what is still to be re-armed stays pending. */
+/* kvmd_sync() alone: pages yet to be re-armed stay pending. */
 int rig_harvest(Rig *r);
-/* kvmd_switch(); what it returned. */
+/* kvmd_switch(); returns what that returned. */
 bool rig_try_switch(Rig *r, KvmDirtyMechanism mechanism, GError **error);
-/* The same, which must succeed. */
+/* The same, but it must succeed. */
 void rig_switch(Rig *r, KvmDirtyMechanism mechanism);
-/* Re-arm and copy what is pending of a block, by chunks. */
+/* Re-arm and copy the pending pages of a block, by chunks. */
 void rig_clear(Rig *r, RigBlock *b);
 
-/* Shadow and memory of what is tracked are equal. */
+/* Shadow and memory of all tracked blocks are equal. */
 void rig_check(Rig *r);
 /* No page was published more often than logged, nor less since the last. */
 void rig_check_exact(Rig *r);
@@ -150,7 +148,7 @@ void rig_forget(Rig *r);
 
 /* How many warnings had @text in them. */
 int rig_warned(const Rig *r, const char *text);
-/* KvmDirtyStats.overflows; of each of them overflowed() has told. */
+/* KvmDirtyStats.overflows; overflowed() was called for each of them. */
 uint64_t rig_overflows(Rig *r);
 uint64_t rig_published(const RigBlock *b);
 

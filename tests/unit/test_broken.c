@@ -31,7 +31,7 @@ static void done(Rig *r)
     rig_free(r);
 }
 
-/* What the guest writes from now on is found, and no more than that. */
+/* From now on, exactly the pages that the guest writes are found. */
 static void lives_on(Rig *r)
 {
     uint64_t overflows;
@@ -60,7 +60,7 @@ static struct kvm_dirty_gfn *entry(uint32_t index)
     return &the_vcpu->fake->gfns[index % SIZE];
 }
 
-/* A page was written, and which one it is is not to be had. */
+/* A page was written, and nobody can know which one. */
 static void names_no_page(uint32_t slot_id, uint64_t offset)
 {
     Rig *r = rig_of(rig_new_ring(SIZE));
@@ -84,7 +84,7 @@ static void test_names_no_page(void)
     names_no_page(0, (UINT64_C(1) << 63) | 17);
 }
 
-/* Only who collects hands an entry back. */
+/* Only the collector hands an entry back. */
 static void handed_back(uint32_t flags)
 {
     Rig *r = rig_of(rig_new_ring(SIZE));
@@ -105,7 +105,7 @@ static void test_handed_back(void)
     handed_back(UINT32_MAX);
 }
 
-/* So many entries are said to be reset, so many times, as is true or not. */
+/* KVM says @times that it has reset @entries; if @idles, none is reset. */
 static void reset_says(int entries, int times, bool idles)
 {
     Rig *r = rig_of(rig_new_ring(SIZE));
@@ -138,10 +138,10 @@ static void test_reset_miscounts(void)
             reset_says(entries[i], times, true);
         }
     }
-    reset_says(32, 1, true);    /* as if it had: it is a batch */
+    reset_says(32, 1, true);    /* a batch, as if it were reset */
 }
 
-/* It says that it has reset them, and no page is armed. */
+/* KVM says that it has reset entries, but has re-armed no page. */
 static void test_reset_does_nothing(void)
 {
     Rig *r = rig_of(rig_new_ring(SIZE));
@@ -159,7 +159,7 @@ static void test_reset_does_nothing(void)
     done(r);
 }
 
-/* It has reset them, and says that it has not. */
+/* KVM has reset entries, but says that it has not. */
 static void test_reset_fails_late(void)
 {
     Rig *r = rig_of(rig_new_ring(SIZE));
@@ -173,7 +173,7 @@ static void test_reset_fails_late(void)
     done(r);
 }
 
-/* Rings of a size that no KVM offers, or of no size that a ring can have. */
+/* KVM offers sizes that no other KVM does, or that no ring can have. */
 static void test_ring_sizes(void)
 {
     static const struct {
@@ -220,7 +220,7 @@ static void test_no_size(void)
 
 /* Bitmaps */
 
-/* Bits are set that stand for no page; also where the summary says so. */
+/* Bits are set that stand for no page, in the bitmap and in the summary. */
 static void behind_the_end(KvmDirtyMechanism mechanism, int manual_caps)
 {
     const FakeConfig fake = {
@@ -236,7 +236,7 @@ static void behind_the_end(KvmDirtyMechanism mechanism, int manual_caps)
         memset(slot->dirty, 0xff, slot->bitmap_size);
         memset(slot->summary, 0xff, slot->summary_size);
     }
-    rig_sync(r);                /* what is published is looked at */
+    rig_sync(r);                /* which checks what is published */
     rig_write_range(the_vcpu, 0, PAGES - 80, 80);
     rig_sync(r);
     rig_check(r);
@@ -252,7 +252,7 @@ static void test_behind_the_end(void)
     behind_the_end(KVMD_DIRTY_BITS, 0);
 }
 
-/* The file does not have what it has to: it is not used. */
+/* A file that lacks what it must have is not used. */
 static void test_map_too_small(void)
 {
     const uint64_t page = sysconf(_SC_PAGESIZE), all = UINT64_MAX;
@@ -285,7 +285,7 @@ static void test_map_too_small(void)
     }
 }
 
-/* Any answer that is no error is a success, also of the first of several. */
+/* Any answer but an error is a success, also of the first of several. */
 static void test_more_than_success(void)
 {
     Rig *r = rig_of(rig_new_patched(KVMD_SHARED));
@@ -295,7 +295,7 @@ static void test_more_than_success(void)
     rig_write(the_vcpu, 1, 0);
     rig_write(the_vcpu, 1, 1999);
     fake_fail_late(r->fake, KVM_WRITE_PROTECT_RANGE, -1, -1);
-    rig_sync(r);                /* what is copied has to be armed */
+    rig_sync(r);                /* pages that are copied must be armed */
     g_assert_cmpuint(r->fake->range_protects, ==, 2);
     rig_check(r);
     done(r);
@@ -303,7 +303,7 @@ static void test_more_than_success(void)
 
 /* Others */
 
-/* A KVM that was interrupted each time has failed. */
+/* A call that is interrupted every time has failed. */
 static void test_interrupted_for_ever(void)
 {
     Rig *r = rig_of(rig_new_log(FAKE_MANUAL_CAPS));
@@ -318,7 +318,7 @@ static void test_interrupted_for_ever(void)
     done(r);
 }
 
-/* Nothing was split, and it was no failure: it would go on for ever. */
+/* KVM splits nothing and reports success: this must not go on for ever. */
 static void test_split_does_nothing(void)
 {
     Rig *r = rig_of(rig_new_patched(KVMD_SHARED));
@@ -337,7 +337,7 @@ static void test_split_does_nothing(void)
     done(r);
 }
 
-/* Of the header, with what is wrong in it. */
+/* Runs with a broken header of the statistics. */
 static void stats_say(const struct kvm_stats_header *header)
 {
     const FakeConfig config = { .patched = FAKE_PATCHED };

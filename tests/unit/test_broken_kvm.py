@@ -3,7 +3,7 @@
 
 broken_kvm.c is one life of a virtual machine on such a KVM, and says what must
 hold whatever KVM does.  Here are the cases; one that fails is made as short as
-it can be, and is printed.  Put into a file, it can be run alone:
+possible, and is printed.  Put into a file, it can be run alone:
 
     build/meson-asan/tests/unit/broken_kvm FILE
 """
@@ -63,7 +63,7 @@ def command(name: str, *arguments: st.SearchStrategy[int]
 
 
 def together(*commands: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Make lines that by chance would seldom follow each other."""
+    """Make lines that seldom follow each other by chance."""
     return st.tuples(*commands).map("\n".join)
 
 
@@ -123,7 +123,7 @@ GOOD_HOST = ("rings 1048576 64", "manual 3 0", "patched 31 0")
 
 
 def run(lines: list[str]) -> None:
-    """Fail, with what it says, if the program does not like how it went."""
+    """Fail with the program's message if the case ended badly."""
     done = subprocess.run([PROGRAM], input="\n".join(lines) + "\n", text=True,
                           capture_output=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, (
@@ -131,7 +131,7 @@ def run(lines: list[str]) -> None:
 
 
 def lives(*commands: st.SearchStrategy[str]) -> st.SearchStrategy[list[str]]:
-    """Make what happens, of some of COMMANDS and what happens to any guest."""
+    """Make a case of some of COMMANDS and of what happens to any guest."""
     return st.lists(st.one_of(*LIFE, *commands), min_size=1, max_size=40)
 
 
@@ -199,7 +199,7 @@ def search(kind: str, examples: int, repeat: bool) -> None:
 @pytest.mark.usefixtures("program")
 @pytest.mark.parametrize("kind", KINDS)
 def test_broken_kvm(kind: str) -> None:
-    """The same cases each time."""
+    """Run the same cases each time."""
     search(kind, 60, True)
 
 
@@ -207,5 +207,5 @@ def test_broken_kvm(kind: str) -> None:
 @pytest.mark.usefixtures("program")
 @pytest.mark.parametrize("kind", KINDS)
 def test_broken_kvm_soak(kind: str) -> None:
-    """Others each time, and many more."""
+    """Run other cases each time, and many more."""
     search(kind, 10_000, False)

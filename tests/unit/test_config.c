@@ -26,7 +26,7 @@ static void no_kick(void *opaque)
     (void)opaque;
 }
 
-/* What may be warned of, or NULL for nothing; it is then NULL again. */
+/* The one warning that may come, or NULL; a warning sets this to NULL. */
 static const char *expected_warning;
 
 static void on_warn(void *opaque, const char *message)
@@ -52,7 +52,7 @@ static KvmDirty *try_new(const FakeConfig *host, FakeKvm **fake,
     return kvmd_new(&vmm, *fake, &config, error);
 }
 
-/* kvmd_new() fails, in @code, and says each of @says. */
+/* kvmd_new() fails with @code, and its message has each of @says. */
 static void refused(const FakeConfig *host, KvmDirtyMechanism mechanism,
                     uint32_t size, KvmDirtyError code, const char *says,
                     const char *and_says)
@@ -69,14 +69,14 @@ static void refused(const FakeConfig *host, KvmDirtyMechanism mechanism,
     fake_free(fake);
 }
 
-/* What kvmd_new() takes for its reason if @mechanism is asked for. */
+/* The reason that kvmd_new() gives if @mechanism is asked for. */
 static KvmDirtyChoice choice(KvmDirtyMechanism mechanism, uint32_t ring)
 {
     return mechanism != KVMD_AUTO ? KVMD_CHOICE_NEW :
         ring ? KVMD_CHOICE_RING_SIZE : KVMD_CHOICE_AUTO;
 }
 
-/* kvmd_new() chooses @chosen with @ring entries, and its reason @says why. */
+/* kvmd_new() chooses @chosen with @ring entries; its reason has @says. */
 static void chosen(const FakeConfig *host, KvmDirtyMechanism mechanism,
                    uint32_t size, KvmDirtyMechanism chosen, uint32_t ring,
                    const char *says)
@@ -144,7 +144,7 @@ static void test_size_with_patched(void)
            "dirty-ring-size=4096");
 }
 
-/* kvmd_config_check() has the same to say, and nothing against the rest. */
+/* kvmd_config_check() refuses the same values, and no others. */
 static void test_check_without_a_host(void)
 {
     static const KvmDirtyConfig good[] = {
@@ -229,8 +229,8 @@ static void test_choice(void)
 }
 
 /*
- * The CPU's own log is worth more to a guest with rings than what a patched KVM
- * can do instead; the other mechanisms cannot do without that.
+ * To a guest with rings, the CPU's own log is worth more than the patched
+ * KVM's write-protection; the other mechanisms need the latter.
  */
 static void test_cpu_log(void)
 {
@@ -267,7 +267,7 @@ static const char *const caps[] = {
     "KVM_CAP_DIRTY_BITS",
 };
 
-/* Those that each needs. */
+/* The capabilities that each mechanism needs. */
 static const int needs[KVMD__MAX] = {
     [KVMD_WRPROT] = FAKE_CAN_PROTECT | FAKE_CAN_FETCH,
     [KVMD_SHARED] = FAKE_CAN_PROTECT | FAKE_CAN_FETCH | FAKE_CAN_MAP,
@@ -275,7 +275,7 @@ static const int needs[KVMD__MAX] = {
         FAKE_CAN_COLLECT,
 };
 
-/* The first that @mechanism needs and a host with @has lacks; or NULL. */
+/* The first capability that @mechanism needs and @has lacks; or NULL. */
 static const char *missing(KvmDirtyMechanism mechanism, int has)
 {
     int lacks = needs[mechanism] & ~has;
@@ -283,7 +283,7 @@ static const char *missing(KvmDirtyMechanism mechanism, int has)
     return lacks ? caps[__builtin_ctz(lacks)] : NULL;
 }
 
-/* Whether the host lacks the first that cannot be had, or refuses it. */
+/* Whether the host lacks the first missing capability, or refuses it. */
 static KvmDirtyError obstacle(const FakeConfig *config,
                               KvmDirtyMechanism mechanism)
 {
@@ -292,7 +292,7 @@ static KvmDirtyError obstacle(const FakeConfig *config,
         KVMD_ERROR_HOST : KVMD_ERROR_REFUSED;
 }
 
-/* It is passed over for the capability that the host lacks, or refuses. */
+/* The mechanism is passed over for what the host lacks, or refuses. */
 static void passed_over(const KvmDirty *kvmd, KvmDirtyMechanism mechanism,
                         const FakeConfig *config)
 {
@@ -341,7 +341,7 @@ static void auto_with(const FakeConfig *config)
     fake_free(fake);
 }
 
-/* By name: all of it, or an error. */
+/* Asked for by name, a mechanism has all that it needs, or is an error. */
 static void named_with(const FakeConfig *config, KvmDirtyMechanism mechanism,
                        const char *option)
 {
@@ -390,7 +390,7 @@ static void test_dirty_bits_unasked(void)
     }
 }
 
-/* Who asks by name is not told why not another. */
+/* A user who names a mechanism is not told why the others are not used. */
 static void test_nothing_passed_over(void)
 {
     static const FakeConfig patched = {
@@ -409,7 +409,7 @@ static void test_nothing_passed_over(void)
     }
 }
 
-/* The ring wants KVM's write-protection, which initially-all-set leaves out. */
+/* Rings need KVM's write-protection, which initially-all-set leaves out. */
 static void test_manual_protect(void)
 {
     static const struct {
@@ -424,7 +424,7 @@ static void test_manual_protect(void)
         { 0, false, KVMD_LOG, 0 },
         { FAKE_MANUAL_CAPS, true, KVMD_LOG, 0 },
         { FAKE_MANUAL_CAPS, false, KVMD_RING, 0 },
-        /* An option of a later KVM that nobody asked for. */
+        /* A later KVM offers an option that nobody asked for. */
         { FAKE_MANUAL_CAPS | 64, false, KVMD_LOG, FAKE_MANUAL_CAPS },
     };
 
@@ -473,7 +473,7 @@ static void test_vcpu_without_a_ring(void)
     fake_free(fake);
 }
 
-/* What a VMM starts is not to have them. */
+/* Programs that a VMM starts must not inherit its files. */
 static void test_close_on_exec(void)
 {
     FakeKvm *fake;

@@ -26,7 +26,7 @@ static void write_some(void)
     rig_write_range(the_vcpu, OTHER, 60, 10);
 }
 
-/* Nothing is lost, whatever the guest did up to now. */
+/* No page is lost, whatever the guest did until now. */
 static void settle(Rig *r)
 {
     g_assert_cmpint(rig_sync(r), ==, 0);
@@ -52,7 +52,7 @@ static void test_collects(void)
     two_slots_free(r);
 }
 
-/* What is written all the time stays open: there is no fault. */
+/* A page that is written all the time stays writable: there is no fault. */
 static void test_hot_stays_open(void)
 {
     Rig *r = two_slots();
@@ -86,7 +86,7 @@ static const uint64_t edges[] = {
     0, 1, 63, 64, 511, 512, 513, 1023, 32767, 32768, PAGES - 1,
 };
 
-/* What is written after the sync and before the clear is read once. */
+/* A page that is written between the sync and the clear is read once. */
 static void test_just_in_time(void)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(edges); i++) {
@@ -111,7 +111,7 @@ static void test_just_in_time(void)
     }
 }
 
-/* Only the range is collected, as far as the regions that it is in. */
+/* A clear collects only the regions that its range is in. */
 static void test_range(void)
 {
     Rig *r = two_slots();
@@ -126,7 +126,7 @@ static void test_range(void)
     two_slots_free(r);
 }
 
-/* The same memory is not collected for each address space that shows it. */
+/* Memory in two address spaces is not collected for each of them. */
 static void test_other_space(void)
 {
     Rig *r = two_slots();
@@ -138,7 +138,7 @@ static void test_other_space(void)
     two_slots_free(r);
 }
 
-/* A bitmap that is copied is copied by a sync, not for each chunk. */
+/* Where the bitmap has to be copied, a sync copies it, not each clear. */
 static void test_not_mapped(void)
 {
     Rig *r = rig_new_patched(KVMD_DIRTY_BITS);
@@ -159,8 +159,8 @@ static void test_not_mapped(void)
 }
 
 /*
- * If not even a slot by itself can be collected, all of it is published; what
- * KVM has not taken it gives another time.
+ * If not even one slot alone can be collected, all of it is published; what
+ * KVM has not collected it gives another time.
  */
 static void test_sync_fails(void)
 {
@@ -186,7 +186,7 @@ static void test_sync_fails(void)
     }
 }
 
-/* Read pages as somebody does who does not care whether they were cleared. */
+/* Read pages although their clear has failed. */
 static void copy_uncleared(RigBlock *b, uint64_t first, uint64_t pages)
 {
     for (uint64_t i = first; i < first + pages; i++) {
@@ -196,8 +196,8 @@ static void copy_uncleared(RigBlock *b, uint64_t first, uint64_t pages)
 }
 
 /*
- * Nothing is published of which nothing was found.  What the sync before has
- * published is armed: it may be read, and what is written then is found.
+ * A clear that fails publishes nothing.  The pages that the last sync
+ * published are armed: they may be read, and later writes to them are found.
  */
 static void test_clear_fails(void)
 {

@@ -41,7 +41,7 @@ static void test_rounds(void)
     }
 }
 
-/* Without manual protection the harvest has re-armed what it publishes. */
+/* Without manual protection a harvest re-arms the pages it publishes. */
 static void test_exact(void)
 {
     Rig *r = rig_new_log(0);
@@ -164,8 +164,8 @@ static void test_clears_only_harvested(void)
 }
 
 /*
- * Of the words at either end only the pages of the range are re-armed: the
- * rest is not about to be copied, and a write to it must show.
+ * In the words at either end, only the pages of the range are re-armed.  The
+ * others are not about to be copied, so a write to them must show.
  */
 static void test_clears_only_the_range(void)
 {
@@ -191,7 +191,7 @@ static void test_clears_only_the_range(void)
     rig_free(r);
 }
 
-/* What is re-armed already, or empty, costs no ioctl. */
+/* A range that is armed already, or empty, costs no ioctl. */
 static void test_clear_nothing(void)
 {
     Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
@@ -214,8 +214,8 @@ static void test_clear_nothing(void)
 }
 
 /*
- * What an earlier log of the slot harvested is not this one's: clearing it
- * would lose a page that nobody was told of.
+ * Pages that an earlier log of the slot harvested are not harvested by this
+ * one: clearing them would lose a page that nobody was told of.
  */
 static void test_logged_again(void)
 {
@@ -235,7 +235,7 @@ static void test_logged_again(void)
     rig_free(r);
 }
 
-/* A harvest that fails: the error is returned, all pages are published. */
+/* If a harvest fails, the error is returned and all pages are published. */
 static void test_get_fails(void)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(all_caps); i++) {
@@ -280,7 +280,7 @@ static void test_get_fails_often(void)
     g_assert_cmpint(rig_warned(r, "slot 0x0 failed"), ==, 1);
     rig_slot_sync(r, 1);
     g_assert_cmpint(rig_warned(r, "slot 0x1 failed"), ==, 1);
-    /* A sync of all memory tells of each, and so does the next. */
+    /* A sync of all memory warns of each slot, and so does the next. */
     for (int i = 1; i < 4; i++) {
         g_assert_cmpint(rig_sync(r), ==, -EIO);
         rig_slot_sync(r, 0);
@@ -290,7 +290,7 @@ static void test_get_fails_often(void)
     rig_free(r);
 }
 
-/* A re-arm that fails is told, and done by the next. */
+/* A re-arm that fails returns the error, and the next one makes up for it. */
 static void test_clear_fails(void)
 {
     Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
@@ -313,7 +313,7 @@ static void test_clear_fails(void)
     rig_free(r);
 }
 
-/* A signal: both are asked again. */
+/* After a signal, both ioctls are called again. */
 static void test_eintr(void)
 {
     Rig *r = rig_new_log(FAKE_MANUAL_CAPS);
@@ -331,8 +331,8 @@ static void test_eintr(void)
 }
 
 /*
- * EAGAIN is an error like any other: nobody promises that it ends, and who asks
- * again meanwhile holds the engine's lock.
+ * EAGAIN is an error like any other.  Nobody promises that it ends, and a
+ * caller that tries again holds the engine's lock meanwhile.
  */
 static void test_eagain(void)
 {
@@ -356,7 +356,7 @@ static void test_eagain(void)
     rig_free(r);
 }
 
-/* The reaper has nothing to do here, and says so at once. */
+/* The reaper has nothing to do here, and returns at once. */
 static void test_no_reaper(void)
 {
     Rig *r = rig_new_log(FAKE_MANUAL_CAPS);

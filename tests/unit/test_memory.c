@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A reap must not fail, nor make a host swap that is short of memory: however
+ * A reap must not fail, nor make a host that is short of memory swap.  However
  * many pages it finds, it allocates no more than the rings themselves have.
  * Pages of a bitmap have to be kept until they are re-armed.
  */
@@ -54,7 +54,7 @@ static size_t ring_bytes(uint32_t size, unsigned vcpus)
     return size * vcpus * sizeof(struct kvm_dirty_gfn);
 }
 
-/* The guest's million pages; what there is of memory by then does not count. */
+/* The guest's million pages; memory allocated by then does not count. */
 static Rig *rig_of(uint32_t size)
 {
     Rig *r = rig_new_ring(size);
@@ -89,7 +89,7 @@ static void check(Rig *r, size_t allowed)
     g_assert_cmpuint(used.most - used.before, <=, allowed);
 }
 
-/* All of them in the rings when they are reaped. */
+/* All pages are in the rings when they are reaped. */
 static void test_one_reap(void)
 {
     enum { VCPUS = 20, PART = MILLION / VCPUS };
@@ -132,7 +132,7 @@ static void test_many_reaps(void)
     rig_free(r);
 }
 
-/* What a vCPU costs, before it has written anything. */
+/* The memory that a vCPU takes before it has written anything. */
 static void test_vcpu(void)
 {
     enum { VCPUS = 64 };
@@ -186,8 +186,8 @@ static Rig *patched_rig(KvmDirtyMechanism mechanism)
 }
 
 /*
- * Nothing is allocated however much is dirty, but that "wrprot" has KVM copy
- * one slot's bitmap at a time.
+ * However many pages are dirty, nothing is allocated, except that "wrprot" has
+ * KVM copy one slot's bitmap at a time.
  */
 static void test_bitmaps(gconstpointer number)
 {

@@ -15,7 +15,7 @@
 
 static const uint32_t sizes[] = { 128, 256, 1024 };
 
-/* A vCPU that was told to leave writes on: entries are overwritten. */
+/* A vCPU that was told to leave writes on, and overwrites entries. */
 static void flood(RigVcpu *v, uint64_t first, uint64_t entries)
 {
     FakeKvm *k = v->rig->fake;
@@ -24,7 +24,7 @@ static void flood(RigVcpu *v, uint64_t first, uint64_t entries)
     for (uint64_t i = 0; i < entries; i++) {
         uint32_t dirty = v->fake->dirty_index;
 
-        /* A page that is writable already is not logged: take the next. */
+        /* KVM does not log a page that is writable already: take the next. */
         while (v->fake->dirty_index == dirty) {
             rig_force(v, 0, first++ % PAGES);
         }
@@ -33,8 +33,8 @@ static void flood(RigVcpu *v, uint64_t first, uint64_t entries)
 }
 
 /*
- * The guest runs on, with a KVM that keeps to its limit; then, with writes
- * that do not fill the ring, syncs are exact and no overflow is seen.
+ * The guest runs on, on a KVM that keeps to its limit.  While its writes do
+ * not fill the ring, syncs are exact and see no overflow.
  */
 static void settles(Rig *r, RigVcpu *v)
 {
@@ -117,7 +117,7 @@ static void test_laps(void)
     }
 }
 
-/* The reap of a vCPU that left late finds the same. */
+/* The reap of a vCPU that left late finds the overflow. */
 static void test_laps_at_ring_full(void)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++) {
@@ -141,7 +141,7 @@ static void test_laps_at_ring_full(void)
     }
 }
 
-/* Or of one that goes away. */
+/* So does the reap of a vCPU that goes away. */
 static void test_laps_at_removal(void)
 {
     for (uint64_t entries = 250; entries < 800; entries += 50) {
@@ -159,7 +159,7 @@ static void test_laps_at_removal(void)
     }
 }
 
-/* And of a slot that goes away, whose pages are all published as it goes. */
+/* So does the reap for a slot that goes away: all its pages are published. */
 static void test_laps_at_slot_removal(void)
 {
     for (uint64_t entries = 250; entries < 800; entries += 50) {
@@ -224,8 +224,8 @@ static void race_in_kvm(void *opaque, FakePoint point, FakeVcpu *v)
 }
 
 /*
- * @entries more while the sync harvests or re-arms what was there.  Returns
- * false if the moment never came.
+ * The vCPU fills @entries more while a sync harvests or re-arms the others.
+ * Returns: false if the moment never came.
  */
 static bool overtaken(uint32_t size, uint64_t before, uint64_t entries,
                       Moment moment, int point, unsigned countdown)
@@ -281,7 +281,7 @@ static void overtaken_anywhere(Moment moment, int point, unsigned step)
     }
 }
 
-/* A page is overwritten before it is collected, or while (a torn read). */
+/* A page is overwritten before it is collected, or meanwhile (a torn read). */
 static void test_overtaken_in_collect(void)
 {
     overtaken_anywhere(IN_COLLECT, -1, 29);
@@ -293,7 +293,7 @@ static void test_overtaken_before_reset(void)
     overtaken_anywhere(IN_RESET, FAKE_RESET_BEGIN, 1);
 }
 
-/* While it is reset: the entry is left free, in front of filled ones. */
+/* A page is overwritten while it is reset: a free entry is left, a gap. */
 static void test_overtaken_in_reset_flags(void)
 {
     overtaken_anywhere(IN_RESET, FAKE_RESET_FLAGS, 7);
@@ -356,9 +356,9 @@ static void test_searched_while_filled(void)
 
 /*
  * A vCPU is more than a lap ahead, and the reap has taken as many entries as
- * it may.  The entry that would tell went with that reap, and in the next the
- * vCPU fills one while KVM resets it: it is left free, and no page of it is
- * known.  What a suspect ring has is an overflow, lap or no lap.
+ * it may, the one that would tell among them.  In the next reap the vCPU fills
+ * an entry while KVM resets it: the entry is left free, and its page is
+ * unknown.  So whatever is found in a suspect ring is an overflow.
  */
 static void test_ahead_by_a_lap(void)
 {
@@ -394,9 +394,9 @@ static void test_ahead_by_a_lap(void)
 }
 
 /*
- * A drained ring is filled up to its last entry, which goes with the batch
- * that could have told by it; and the vCPU fills the first one while KVM
- * resets it, which leaves it free.
+ * The vCPU fills a drained ring up to its last entry.  The batch that could
+ * have told by that entry takes it.  And the vCPU fills the first entry while
+ * KVM resets it, which leaves it free.
  */
 static void test_drained_and_filled_to_the_end(void)
 {
@@ -429,8 +429,8 @@ static void test_drained_and_filled_to_the_end(void)
 
 /*
  * Entries that are passed over once named pages of a larger slot.  KVM must
- * not try and re-arm those together with a page of its successor, or that one
- * stays writable.
+ * not try to re-arm these together with a page of the next slot of that id, or
+ * that page stays writable.
  */
 static void test_gap_names_no_page(void)
 {
@@ -454,7 +454,7 @@ static void test_gap_names_no_page(void)
     }
 }
 
-/* The reset that finds nothing to reset succeeds, the one that follows fails. */
+/* The reset that finds nothing to reset succeeds; the one after it fails. */
 static void fail_next_reset(void *opaque, FakePoint point, FakeVcpu *v)
 {
     FakeKvm *k = opaque;
@@ -515,7 +515,7 @@ static void test_unstick_with_pml(void)
     }
 }
 
-/* Of a slot of many pages all are published. */
+/* All pages of a large slot are published. */
 static void test_large_slot(void)
 {
     Rig *r = rig_new_ring(256);
@@ -532,8 +532,8 @@ static void test_large_slot(void)
 }
 
 /*
- * Write-protecting everything fails: all pages stay dirty, sync by sync,
- * until it succeeds, and the operator is told once.
+ * Write-protecting all memory fails.  All pages stay dirty, sync by sync,
+ * until it succeeds; the operator is told once.
  */
 static void test_protect_fails(void)
 {
@@ -549,7 +549,7 @@ static void test_protect_fails(void)
             rig_sync(r);
             g_assert_cmpuint(rig_published(b), ==, PAGES);
             rig_check(r);
-            /* These are writable still: nothing tells of the writes. */
+            /* These pages are still writable: KVM does not log the writes. */
             rig_write_range(v, 0, i, 30);
         }
         rig_sync(r);
@@ -585,7 +585,7 @@ static void test_relog_fails(void)
     rig_free(r);
 }
 
-/* No slot is logged, or one of several: only what is logged is published. */
+/* With no slot logged, or one of several, only logged slots are published. */
 static void test_unlogged_stays_out(void)
 {
     Rig *r = rig_new_ring(256);
@@ -699,7 +699,7 @@ static void ask_meanwhile(Rig *r)
     }
 }
 
-/* Whoever has seen some of its pages counts it, with all of them published. */
+/* A count during the publishing waits for its end, and has the overflow. */
 static void test_counted_when_whole(void)
 {
     Rig *r = patched_rig();

@@ -20,7 +20,7 @@
 
 typedef KvmDirtyMechanism Mechanism;
 
-/* Each page that is copied is armed, and was logged. */
+/* Each page that the oracle copies is armed, and was logged. */
 static Rig *strict_rig(Mechanism m)
 {
     Rig *r = rig_new_patched(m);
@@ -47,7 +47,7 @@ static bool writable(Rig *r, uint32_t slot_id, uint64_t page)
     return fake_page_writable(r->fake, slot_id, page);
 }
 
-/* Nothing is lost, whatever the guest did up to now. */
+/* No page is lost, whatever the guest did until now. */
 static void settle(Rig *r)
 {
     g_assert_cmpint(rig_sync(r), ==, 0);
@@ -66,7 +66,7 @@ static void write_some(Rig *r)
     rig_write_range(the_vcpu, OTHER, 60, 10);
 }
 
-/* Pages of write_some(), of the same words and groups, and of others. */
+/* Pages of write_some(), pages of the same words and groups, and others. */
 static void write_meanwhile(Rig *r)
 {
     static const uint64_t pages[] = { 0, 63, 69, 70, 511, 510, 512, 600, 1098 };
@@ -153,12 +153,12 @@ static void test_idle(Mechanism m)
     two_slots_free(r);
 }
 
-/* Only what is to be re-armed is, and nothing twice. */
+/* Only regions that are un-armed are re-armed, and none twice. */
 static void test_rearms(Mechanism m)
 {
     Rig *r = two_slots(m);
 
-    write_some(r);              /* regions 0 and 2; and one of the other's */
+    write_some(r);              /* regions 0 and 2, and one of OTHER */
     rig_harvest(r);
     g_assert_cmpuint(r->fake->range_protects, ==, 0);
     g_assert_true(writable(r, 0, 511));
@@ -195,7 +195,7 @@ static void test_neighbours(Mechanism m)
     two_slots_free(r);
 }
 
-/* What is written between the harvest and the re-arm costs nothing more. */
+/* Writes between the harvest and the re-arm cost nothing more. */
 static void test_written_before_rearm(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -302,7 +302,7 @@ static void count_publication(Rig *r)
     publications++;
 }
 
-/* A group is published as one, or what was copied; and nothing if clean. */
+/* A group, or a copied bitmap, is published at once; a clean one is not. */
 static void test_publications(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -317,7 +317,7 @@ static void test_publications(Mechanism m)
     two_slots_free(r);
 }
 
-/* The statistics have what was published, and how often there was any. */
+/* The statistics count published pages, and harvests that found any. */
 static void test_counts(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -382,7 +382,7 @@ static void test_sizes(Mechanism m)
 
 /* A sync of one slot */
 
-/* It harvests its slot and no other. */
+/* A sync of one slot harvests no other. */
 static void test_slot_sync(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -400,7 +400,7 @@ static void test_slot_sync(Mechanism m)
     two_slots_free(r);
 }
 
-/* A slot that is not there, or not logged, is nobody's to sync. */
+/* A sync of a slot that is not there, or not logged, does nothing. */
 static void test_slot_sync_of_none(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -418,8 +418,8 @@ static void test_slot_sync_of_none(Mechanism m)
 
 /*
  * A display, which reads one slot, a migration, which reads all, and a count
- * of pages share the engine; each has its own idea of what it has yet to read,
- * and re-arms that before.
+ * of pages share the engine.  Each remembers by itself what it has yet to
+ * read, and re-arms that first.
  */
 
 typedef struct Reader {
@@ -444,8 +444,8 @@ static void reader_free(Reader *reader)
 }
 
 /*
- * After a sync, what was not published again must be what was read last; and
- * what was, is read when it is re-armed.
+ * After a sync, a page that was not published again must be as the reader read
+ * it last.  It reads a page that was published again after re-arming it.
  */
 static void reader_reads(Rig *r, Reader *reader, const RigBlock *b)
 {
@@ -536,7 +536,7 @@ static void test_rearm_fails(Mechanism m)
             g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, MIN(i + 1, times));
             g_assert_cmpuint(rig_published(block(r, 0)), ==,
                              i < times ? 100 : 0);
-            write_some(r);      /* of which nothing tells */
+            write_some(r);      /* which KVM does not log */
             rig_harvest(r);
         }
         fake_fail(r->fake, KVM_WRITE_PROTECT_RANGE, EIO, 1);
@@ -562,7 +562,7 @@ static Rig *two_slots_copied(Mechanism m)
     return r;
 }
 
-/* Its slot's pages are all published, and re-armed before they are read. */
+/* All pages of the slot are published, and re-armed before they are read. */
 static void test_harvest_fails(Mechanism m)
 {
     Rig *r = two_slots_copied(m);
@@ -589,7 +589,7 @@ static void test_harvest_fails(Mechanism m)
     two_slots_free(r);
 }
 
-/* A signal is none. */
+/* A signal is no failure. */
 static void test_eintr(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -606,7 +606,7 @@ static void test_eintr(Mechanism m)
 
 /* Slots that go */
 
-/* What is found is published when a slot goes, and re-armed never more. */
+/* When a slot goes, the pages found are published, and never re-armed. */
 static void test_remove(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -620,7 +620,7 @@ static void test_remove(Mechanism m)
     two_slots_free(r);
 }
 
-/* What was un-armed in a slot is not in the next with its id. */
+/* Regions un-armed in a slot are not un-armed in the next slot with its id. */
 static void test_harvest_then_remove(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -635,7 +635,7 @@ static void test_harvest_then_remove(Mechanism m)
     two_slots_free(r);
 }
 
-/* KVM keeps the slot: it goes on as if nobody had asked. */
+/* If KVM keeps the slot, it is tracked as before. */
 static void test_remove_fails(Mechanism m)
 {
     Rig *r = two_slots(m);
@@ -660,7 +660,7 @@ static bool remove_once(Mechanism m, unsigned n)
 
     write_some(r);
     race_begin(r, n, write_meanwhile);
-    rig_remove(r, 0);           /* which has the oracle look */
+    rig_remove(r, 0);           /* the oracle checks the slot here */
     raced = race_end();
     settle(r);
     rig_add(r, 0, PAGES, true);
@@ -674,9 +674,9 @@ static bool remove_once(Mechanism m, unsigned n)
 }
 
 /*
- * The mapping outlives the slot: what was written after the first harvest is
- * found, and what has the id next inherits none of it.  Not so with "wrprot",
- * which has it in a bitmap that goes with the slot.
+ * The mapping outlives the slot: pages written after the first harvest are
+ * found, and the next slot with the id inherits none of them.  This is not so
+ * with "wrprot", which has them in a bitmap that goes with the slot.
  */
 static void test_written_while_removed(Mechanism m)
 {
@@ -714,7 +714,7 @@ static void test_written_while_added(Mechanism m)
 }
 
 /*
- * Logging goes on and off; what an earlier log knew is not this one's.  The
+ * Logging goes on and off: a log inherits nothing from an earlier one.  The
  * CPU's dirty bits stay.
  */
 static void test_logged_again(Mechanism m)
@@ -790,7 +790,7 @@ static unsigned open_files(void)
     return n;
 }
 
-/* The kernel has one for the fake KVM, as long as it has the slot. */
+/* The kernel has one mapping of the fake KVM's, as long as it has the slot. */
 static unsigned bitmaps_mapped(void)
 {
     g_autofree char *maps = NULL;
@@ -830,7 +830,7 @@ static void test_nothing_left_open(Mechanism m)
 static const struct {
     const char *name;
     void (*run)(Mechanism m);
-    bool rearms;                /* it is about how regions are re-armed */
+    bool rearms;                /* it tests how regions are re-armed */
 } tests[] = {
     { "written-meanwhile", test_written_meanwhile, false },
     { "idle", test_idle, true },
@@ -887,7 +887,7 @@ static void add(const char *mechanism, guint number, GTestDataFunc func)
     g_test_add_data_func(path, GUINT_TO_POINTER(number), func);
 }
 
-/* KVM's own count, where it has one and was asked for what makes it count. */
+/* KVM's own count, where KVM has one and was asked to count. */
 static void test_faults(void)
 {
     static const KvmDirtyConfig log = { .mechanism = KVMD_LOG };

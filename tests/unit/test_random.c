@@ -3,10 +3,10 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Whoever owns the thread is a vCPU, or the engine; while it is the engine, a
- * vCPU may get its turn whenever the engine, or KVM on its behalf, touches a
- * ring, a bitmap or a log.  So every interleaving that matters can come up, and
- * comes up again with the same seed: a run that fails prints its own, and
+ * Either a vCPU or the engine runs.  While the engine does, a vCPU may get its
+ * turn whenever the engine, or KVM on its behalf, touches a ring, a bitmap or
+ * a log.  So every interleaving that matters can come up, and comes up again
+ * with the same seed.  A run that fails prints its seed, and
  * KVMD_RANDOM_SEED=<that> runs it alone.
  */
 
@@ -29,9 +29,9 @@
 typedef struct Kind {
     bool ring;
     bool overflow;              /* KVM may let a vCPU fill on */
-    bool failures;              /* what re-arms may fail, or fall short */
+    bool failures;              /* re-arms may fail, or fall short */
     KvmDirtyMechanism patched;  /* on a patched KVM, if not 0 */
-    bool switches;              /* and away from it */
+    bool switches;              /* the test switches away from it */
     int manual_caps;
 } Kind;
 
@@ -40,7 +40,7 @@ static struct {
     Rig *rig;
     GRand *rand;
     RigVcpu *vcpus[VCPUS];
-    bool running[VCPUS];        /* may have a turn */
+    bool running[VCPUS];        /* it may have a turn */
     uint64_t next_page;
     unsigned chance;            /* of a turn, one in so many */
 } w;
@@ -100,7 +100,7 @@ static void flood(RigVcpu *v, unsigned turns)
     w.rig->fake->soft_limit_off = false;
 }
 
-/* The engine, or KVM for it, is about to look at what vCPUs write to. */
+/* The engine, or KVM for it, is about to look at a ring, bitmap or log. */
 static void anywhere(void)
 {
     int i = any(VCPUS);
@@ -195,9 +195,9 @@ static void finish_all(void)
 }
 
 /*
- * "log" and "wrprot" have what a vCPU writes between the last harvest and the
- * removal in the bitmap that goes with the slot: nobody can have it, so that a
- * test must not ask for it.
+ * "log" and "wrprot" have pages that a vCPU writes between the last harvest
+ * and the removal in the bitmap that goes with the slot: nobody can have them,
+ * so a test must not ask for them.
  */
 static void step_remove(uint32_t slot_id)
 {
@@ -264,8 +264,8 @@ static void step_failure(void)
 }
 
 /*
- * All stand still: what the last sync leaves out is lost.  A region must be
- * re-armed to be read.
+ * All vCPUs stand still: pages that the last sync leaves out are lost.  A
+ * region must be re-armed before it is read.
  */
 static void check(void)
 {
@@ -288,7 +288,7 @@ static void step(void)
     steps[any(G_N_ELEMENTS(steps))]();
 }
 
-/* The guest goes on, on a KVM that keeps to its limit, and nothing fails. */
+/* The guest goes on, on a KVM that keeps to its limit and does not fail. */
 static void end(void)
 {
     w.rig->fake->reset_stops = 0;

@@ -1,12 +1,12 @@
 /*
- * The reaper: when it looks, when it reaps, and when it leaves the rings alone.
+ * The reaper: when it looks, when it reaps, and when it leaves rings alone.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Most tests run it on their own thread, with a clock that stands still but
- * for what they let pass (clock_hook.h).  Whenever the reaper goes to sleep,
- * the test's turn comes, and until it wakes the guest may write.  The others
- * have a thread and the real clock, and say nothing about how long it takes.
+ * Most tests run it on their own thread, with a clock that stands still until
+ * they move it (clock_hook.h).  Whenever the reaper goes to sleep, the test
+ * has its turn, and the guest may write until the reaper wakes.  The other
+ * tests have a thread and the real clock, and check no times.
  */
 
 #include "rig.h"
@@ -21,7 +21,7 @@
 #undef g_cond_signal
 
 #define SIZE 1024
-/* What a vCPU can fill before it stops, with PML: the engine counts on that. */
+/* With PML a vCPU stops after so many entries: the engine counts on that. */
 #define WHOLE (SIZE - 64 - 512)
 #define HALF (WHOLE / 2)
 #define PAGES 5003              /* not a multiple of 64 */
@@ -233,10 +233,10 @@ static void assert_near(gint64 a, double b)
 #define SETTLE 40               /* sleeps */
 
 /*
- * Of what it reaps, a ring had been filled by half at the last look but one,
- * and a quarter of the rest came after that; a rate that does not allow looks
- * so close to each other is reaped by what comes in the shortest interval.
- * Nor are there more looks than it takes.
+ * A ring that is reaped was filled by at most half at the last look but one,
+ * and a quarter of the rest came after that.  Looks cannot be so close to each
+ * other at a very high rate: then a reap takes at least what comes in the
+ * shortest interval.  Nor are there more looks than needed.
  */
 static void assert_paced(double rate)
 {
@@ -254,7 +254,7 @@ static void assert_paced(double rate)
 
 static const double rates[] = { 300, 1000, 17000, 100000, 600000, 5e6 };
 
-/* Each rate finds its pace, from whatever there was before. */
+/* The reaper finds the pace for each rate, after any other. */
 static void asleep_rates(gint64 until)
 {
     static const int order[] = { 0, 3, 1, 4, 2, 5, 0, 4, 5, 3 };
@@ -288,8 +288,8 @@ static void test_rates(void)
 }
 
 /*
- * A rate that the ring still holds for one interval: the very next is right,
- * which is a quarter of what is free.
+ * The ring can still take this rate for one interval.  The very next interval
+ * is right: it fills a quarter of the free entries.
  */
 static void asleep_shrink(gint64 until)
 {
@@ -315,8 +315,8 @@ static void test_shrinks_at_once(void)
 }
 
 /*
- * Pages that are written again and again, and are fewer than half a ring:
- * the guest faults once for each, and the reaper stays away.
+ * The guest writes the same pages again and again, fewer than half a ring: it
+ * faults once for each, and the reaper leaves the ring alone.
  */
 static void asleep_working_set(gint64 until)
 {
@@ -340,8 +340,8 @@ static void test_working_set(void)
 }
 
 /*
- * The other one's rate does not matter, nor which comes first; and its pages
- * stay in its ring until that is half full as well.
+ * The other guest's rate does not matter, nor which guest comes first.  Its
+ * pages stay in its ring until that is half full as well.
  */
 static void asleep_fullest(gint64 until)
 {
@@ -382,9 +382,9 @@ static void test_fullest(void)
 }
 
 /*
- * What a sync takes from the rings tells of the rate as well.  With one in
- * the middle of each interval, of which the ring takes x, x / 2 are there at
- * its end: x = (1 - x / 2) / 4.
+ * Pages that a sync takes from the rings count in the rate as well.  There is
+ * a sync in the middle of each interval.  If the ring takes x in an interval,
+ * it has x / 2 at the end: x = (1 - x / 2) / 4.
  */
 static void asleep_sync(gint64 until)
 {
@@ -410,7 +410,7 @@ static void test_sync_counts(void)
     run_with(asleep_sync);
 }
 
-/* What was in a ring before logging began anew says nothing about now. */
+/* Pages in a ring from before logging began anew do not count in the rate. */
 static void asleep_anew(gint64 until)
 {
     if (!begun(until)) {
@@ -434,8 +434,8 @@ static void test_begins_anew(void)
 }
 
 /*
- * A ring that fills up: the reaper, which meant to sleep for a second, is
- * woken, and comes in a quarter of the time that took.
+ * A ring fills up.  The reaper, which meant to sleep for a second, is woken,
+ * and looks again after a quarter of the time that filling took.
  */
 static void asleep_hurry(gint64 until)
 {
@@ -462,7 +462,7 @@ static void test_hurry(void)
     g_assert_cmpint(w.sleeps, ==, SETTLE + 1);
 }
 
-/* A ring that fills again and again does not put the next look off. */
+/* A ring that fills again and again does not put off the next look. */
 static void asleep_full_often(gint64 until)
 {
     if (!begun(until)) {
@@ -485,7 +485,7 @@ static void test_full_often(void)
     run_with(asleep_full_often);
 }
 
-/* Held: rings stay as they are, and a full one hurries nobody. */
+/* Held, the reaper leaves rings alone, and a full one does not hurry it. */
 static void asleep_held(gint64 until)
 {
     FakeVcpu *v = w.guests[0].vcpu->fake;
@@ -523,7 +523,7 @@ static void test_held(void)
     g_assert_cmpint(w.sleeps, ==, 7);
 }
 
-/* Until it is known where KVM is in the ring again. */
+/* The reaper reaps at each look, until the ring is no longer suspect. */
 static void reaped_at_each_look(void)
 {
     if (w.sleeps < 5) {
@@ -571,7 +571,7 @@ static void overflow(void)
     w.rig->fake->soft_limit_off = false;
 }
 
-/* Nor do those of a ring that overflowed. */
+/* Nor do the pages of a ring that overflowed. */
 static void asleep_overflowed(gint64 until)
 {
     if (!begun(until)) {
@@ -589,7 +589,7 @@ static void test_overflowed(void)
     run_with(asleep_overflowed);
 }
 
-/* Nor does memory that could not be re-armed after that. */
+/* Nor do any pages while memory is to be re-armed after an overflow. */
 static void asleep_not_rearmed(gint64 until)
 {
     if (!begun(until)) {
@@ -605,7 +605,7 @@ static void asleep_not_rearmed(gint64 until)
         g_assert_cmpuint(stats().reaps, ==, SETTLE - 1);
         stop();
     } else {
-        /* Still armed: the ring is known again. */
+        /* These pages are still armed: the ring is no longer suspect. */
         rig_force(w.guests[0].vcpu, 0, PAGES - w.sleeps);
     }
 }
@@ -615,7 +615,7 @@ static void test_not_rearmed(void)
     run_with(asleep_not_rearmed);
 }
 
-/* Not a single look while no slot is logged; the shortest when one is. */
+/* No look comes while no slot is logged; then the interval is shortest. */
 static void asleep_toggle(gint64 until)
 {
     bool logged = w.sleeps % 2 == 0;
@@ -642,7 +642,7 @@ static void test_unlogged(void)
     world_free();
 }
 
-/* One of two that are logged goes: it stays awake. */
+/* Logging of one of two slots ends: the reaper stays awake. */
 static void asleep_other(gint64 until)
 {
     if (!begun(until)) {
@@ -663,7 +663,7 @@ static void test_other_logged(void)
     g_assert_cmpint(w.sleeps, ==, 3);
 }
 
-/* A slot was logged before the reaper came: it does not miss it. */
+/* The reaper does not miss a slot that was logged before it started. */
 static void asleep_late(gint64 until)
 {
     g_assert_cmpint(until, !=, FOR_EVER);
@@ -724,8 +724,8 @@ static void await_reaps(uint64_t reaps)
 }
 
 /*
- * Fill the ring to where the reaper reaps all of it.  One that comes before all
- * is written leaves the rest, and then it is filled again.
+ * Fill the ring until the reaper reaps all of it.  If the reaper comes before
+ * all is written, it leaves the rest, and the ring is filled again.
  */
 static void reaped(RigVcpu *v, uint64_t page)
 {
@@ -767,7 +767,7 @@ static void test_thread(void)
     world_free();
 }
 
-/* It comes back from a sleep without end, and from one that has one. */
+/* The reaper wakes from a sleep without end, and from one with an end. */
 static void test_thread_stops(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -803,8 +803,8 @@ static void test_thread_held(void)
 }
 
 /*
- * vCPUs come and go under the reaper, with the same ids: KVM's indices go
- * on, and what was written before a vCPU went is published when it has gone.
+ * vCPUs come and go under the reaper, with the same ids.  KVM's indices go on,
+ * and writes from before a vCPU went are published when it has gone.
  */
 static void come_and_go(unsigned round)
 {

@@ -20,7 +20,7 @@ static Rig *strict_rig(uint32_t size)
     return r;
 }
 
-/* What is written is published, once, and nothing else is. */
+/* A written page is published once, and no other page is. */
 static void test_exact(void)
 {
     Rig *r = strict_rig(SIZE);
@@ -81,7 +81,7 @@ static void test_wrap(void)
     rig_free(r);
 }
 
-/* A vCPU with a full ring reaps its own, and no other. */
+/* A vCPU with a full ring reaps its own ring, and no other. */
 static void test_full_reaps_own(void)
 {
     Rig *r = strict_rig(SIZE);
@@ -106,7 +106,7 @@ static void test_full_reaps_own(void)
     rig_free(r);
 }
 
-/* What is done ahead of a sync disturbs no vCPU, and leaves it what is new. */
+/* A reap ahead of a sync disturbs no vCPU; the sync finds new pages. */
 static void test_sync_ahead(void)
 {
     Rig *r = strict_rig(SIZE);
@@ -280,7 +280,7 @@ static void test_sync_ends(void)
 
 /* Resets that fail */
 
-/* A signal before anything was done: asked again, nobody is told. */
+/* After a signal before any work, the ioctl is called again, silently. */
 static void test_reset_eintr(void)
 {
     Rig *r = strict_rig(SIZE);
@@ -310,7 +310,7 @@ static void rounds(Rig *r, RigVcpu *v, int n, int pages)
     }
 }
 
-/* Work for the thread, at any time, ends a reset: the rest is done later. */
+/* Task work, at any time, ends a reset: the rest is done later. */
 static void test_reset_partial(void)
 {
     for (int after = 0; after < 40; after++) {
@@ -359,9 +359,9 @@ static void check_partial_drops(int after, bool by_work)
 }
 
 /*
- * Linux 6.16 and later do so on a signal.  Not even a count that is right
- * proves that the entries were re-armed: here the last look is at the 61st
- * entry, which is free.  So no signal may come.
+ * Linux 6.16 and later do so on a signal.  Not even a right count proves that
+ * the entries were re-armed: here the last look is at the 61st entry, which is
+ * free.  So no signal may come.
  */
 static void test_reset_partial_drops(void)
 {
@@ -370,10 +370,7 @@ static void test_reset_partial_drops(void)
     }
 }
 
-/*
- * Work for the thread does the same, and nobody can block it: a count that is
- * short tells.
- */
+/* Task work does the same, and nobody can block it: a short count tells. */
 static void test_reset_partial_drops_by_work(void)
 {
     for (int after = 1; after < 60; after++) {
@@ -381,7 +378,7 @@ static void test_reset_partial_drops_by_work(void)
     }
 }
 
-/* Any other error: all pages are dirty, the operator is told once. */
+/* After any other error all pages are dirty; the operator is told once. */
 static void test_reset_eio(void)
 {
     for (int times = 1; times < 6; times++) {
@@ -404,7 +401,7 @@ static void test_reset_eio(void)
     }
 }
 
-/* And after it, before the entries of the one that failed are reset, a signal. */
+/* A signal follows, before the entries of the failed reset are reset. */
 static void test_reset_eio_then_partial(void)
 {
     for (int after = 0; after < 30; after++) {
@@ -429,8 +426,8 @@ static void test_reset_eio_then_partial(void)
 }
 
 /*
- * While every reset fails, a vCPU with a full ring leaves KVM over and over;
- * when they succeed again it must run, and KVM must not have gone too far.
+ * While every reset fails, a vCPU with a full ring leaves KVM over and over.
+ * When resets succeed again it must run, and KVM must not have gone too far.
  */
 static void test_reset_fails_for_long(void)
 {
@@ -456,8 +453,8 @@ static void test_reset_fails_for_long(void)
 }
 
 /*
- * The entries of a reset that failed are reset by the next, of another ring, and
- * counted there: neither is believed.
+ * The next reset, of another ring, resets the entries of a failed one as well,
+ * and counts them there: the engine believes neither count.
  */
 static void test_reset_eio_of_another(void)
 {
@@ -505,7 +502,7 @@ static void test_reset_fails_when_all_collected(void)
 
 /* vCPUs that come and go */
 
-/* What a vCPU leaves behind in its ring is published as it goes. */
+/* Pages that a vCPU leaves in its ring are published when it goes. */
 static void test_vcpu_remove(void)
 {
     Rig *r = strict_rig(SIZE);
@@ -522,8 +519,8 @@ static void test_vcpu_remove(void)
 }
 
 /*
- * A parked vCPU comes back to the ring it had, whose indices went nowhere;
- * and others were reaped meanwhile.
+ * A parked vCPU comes back to its ring, whose indices have not moved, while
+ * other rings were reaped.
  */
 static void test_vcpu_comes_back(void)
 {

@@ -66,8 +66,8 @@ static void test_remove_harvests(void)
 }
 
 /*
- * A vCPU writes after the first reap, while KVM still has the slot.  What
- * takes its id at once inherits nothing.
+ * A vCPU writes after the first reap, while KVM still has the slot.  The next
+ * slot with the id inherits nothing.
  */
 static void test_written_while_removed(void)
 {
@@ -113,7 +113,7 @@ static void test_much_written_while_removed(void)
     rig_free(r);
 }
 
-/* A smaller successor: an entry beyond its end must not reach it either. */
+/* An entry beyond the end of the next, smaller slot must not reach it. */
 static void test_smaller_successor(void)
 {
     Rig *r = strict_rig();
@@ -173,7 +173,7 @@ static void test_ids(void)
     rig_free(r);
 }
 
-/* A slot that KVM will not take away keeps being tracked. */
+/* A slot that KVM refuses to remove is still tracked. */
 static void test_remove_fails(void)
 {
     Rig *r = strict_rig();
@@ -191,7 +191,7 @@ static void test_remove_fails(void)
     rig_free(r);
 }
 
-/* One that it will not add is forgotten, and its id is free. */
+/* A slot that KVM refuses to add is forgotten, and its id is free. */
 static void test_add_fails(void)
 {
     Rig *r = strict_rig();
@@ -214,7 +214,7 @@ static void test_add_fails(void)
     rig_free(r);
 }
 
-/* KVM says no to a change: what is logged stays as it was. */
+/* If KVM refuses a change, logging stays as it was. */
 static void change_fails(Rig *r)
 {
     RigVcpu *v = rig_vcpu(r, 0);
@@ -253,7 +253,7 @@ static void test_change_fails_log(void)
     change_fails(rig_new_log(0));
 }
 
-/* Removing what is not there is KVM's to refuse. */
+/* KVM, not the engine, refuses to remove a slot that is not there. */
 static void test_remove_nothing(void)
 {
     struct kvm_userspace_memory_region none = { .slot = 3 };
@@ -308,7 +308,7 @@ static void test_log_on_and_off_log(void)
     log_on_and_off(rig_new_log(0));
 }
 
-/* A slot that was not logged takes no harvest of its own, nor harm. */
+/* Removing a slot that is not logged takes no harvest, and does no harm. */
 static void test_remove_unlogged(void)
 {
     Rig *r = strict_rig();
@@ -327,7 +327,7 @@ static void test_remove_unlogged(void)
     rig_free(r);
 }
 
-/* "log": what is in the bitmap of a slot is published before it goes. */
+/* With "log", pages in the bitmap of a slot are published before it goes. */
 static void test_remove_harvests_log(void)
 {
     static const int caps[] = {

@@ -26,7 +26,7 @@ static void set(Rig *r, KvmDirtySplit split, uint64_t size)
     g_assert_no_error(error);
 }
 
-/* A logged slot, and one that is not, of huge pages both. */
+/* A logged slot and one that is not logged, both of huge pages. */
 static Rig *rig_of(KvmDirtySplit split, uint64_t size)
 {
     Rig *r = rig_new_patched(KVMD_SHARED);
@@ -89,7 +89,7 @@ static void test_sizes(void)
     rig_free(r);
 }
 
-/* By name an error, with auto no splitting. */
+/* Asked for by name, it is an error; with auto, nothing is split. */
 static void test_not_offered(void)
 {
     Rig *r = rig_new_log(0);
@@ -105,7 +105,7 @@ static void test_not_offered(void)
     rig_free(r);
 }
 
-/* Unless it is asked for, KVM is not told anything. */
+/* KVM is told nothing unless splitting is asked for. */
 static void test_unset(void)
 {
     Rig *r = rig_new_patched(KVMD_AUTO);
@@ -126,7 +126,7 @@ static void test_nothing_logged(void)
     rig_free(r);
 }
 
-/* All that is logged, and nothing else, chunk by chunk. */
+/* Logged slots, and no others, are split chunk by chunk. */
 static void test_on(void)
 {
     Rig *r = rig_of(KVMD_SPLIT_ON, 3 * MIB2);
@@ -148,7 +148,7 @@ static void test_on(void)
 
 /* Under the fake KVM's locks, where nobody calls the engine. */
 static struct {
-    bool begun;                 /* the last chunk has */
+    bool begun;                 /* the last chunk has begun */
     bool stopped;
 } stop;
 
@@ -173,7 +173,7 @@ static void await_stop(void *opaque, FakePoint point, FakeVcpu *v)
     }
 }
 
-/* Not one chunk after the one that was under way. */
+/* After a stop, no chunk follows the one that was under way. */
 static void test_stop(void)
 {
     Rig *r = rig_of(KVMD_SPLIT_ON, MIB2);
@@ -193,7 +193,7 @@ static void test_stop(void)
     rig_free(r);
 }
 
-/* Between two chunks no lock is held that a slot's removal would wait for. */
+/* A slot's removal does not wait for a lock between two chunks. */
 static void test_slot_goes(void)
 {
     Rig *r = rig_of(KVMD_SPLIT_ON, MIB2);
@@ -261,7 +261,7 @@ static void wait_splits(Rig *r, uint64_t bytes)
     }
 }
 
-/* It goes four times as far as the guest did, and waits for more. */
+/* The thread splits four times as much as the guest did, and waits. */
 static void test_auto_follows(void)
 {
     Rig *r = rig_of(KVMD_SPLIT_AUTO, MIB2);
@@ -275,7 +275,7 @@ static void test_auto_follows(void)
     g_assert_cmpuint(stats(r).split_done, ==, 4 * MIB2);
     g_assert_true(stats(r).split_active);
 
-    /* Both of them are through long before the guest would be alone. */
+    /* Together they finish long before the guest alone would. */
     for (int i = 1; i < UNITS && fake_huge_pages(r->fake) > UNITS; i++) {
         g_assert_cmpint(i, <, UNITS / 2);
         rig_write(v, 0, (UNITS - 1 - i) * FAKE_HUGE);

@@ -3,12 +3,12 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * There are vCPUs that write, the reaper, a main thread that syncs, re-arms and
- * moves slots and vCPUs about, and one that syncs too, as a display does or a
- * measurement of the dirty rate.
+ * There are vCPUs that write, the reaper, a main thread that syncs, re-arms,
+ * and adds and removes slots and vCPUs, and one that syncs as a display does,
+ * or a measurement of the dirty rate.
  *
- * test_random.c has the interleavings; this is what ThreadSanitizer looks
- * at.  The order of events differs from run to run, the oracle does not.
+ * test_random.c tries the interleavings; this test is for ThreadSanitizer.
+ * The order of events differs from run to run, but the oracle does not.
  */
 
 #include "rig.h"
@@ -33,7 +33,7 @@ typedef struct Kind {
 typedef struct Cpu {
     RigVcpu *vcpu;
     GThread *thread;
-    GMutex lock;                /* held while it writes, or is kept from it */
+    GMutex lock;                /* held while it writes, or must not */
     GRand *rand;
     uint64_t writes;
     unsigned unasked;
@@ -92,7 +92,7 @@ static void *cpu_thread(void *opaque)
     return NULL;
 }
 
-/* It re-arms nothing, and leaves what it finds to the main thread. */
+/* The display re-arms nothing, and leaves its pages to the main thread. */
 static void *display_thread(void *opaque)
 {
     GRand *rand = opaque;
@@ -172,8 +172,8 @@ static void step_log(void)
 }
 
 /*
- * "log" and "wrprot" cannot tell what was written between the last harvest and
- * the removal: there the guest stands still.
+ * "log" and "wrprot" do not find pages that are written between the last
+ * harvest and the removal: with them the guest stands still.
  */
 static bool removal_is_seen(void)
 {
@@ -275,7 +275,7 @@ static void world_new(const Kind *kind)
     w.rig = kind->ring ? rig_new_ring(kind->size) :
         kind->patched ? patched_rig(kind) : rig_new_log(kind->manual_caps);
     w.rig->fake->soft_limit_off = kind->soft_limit_off;
-    /* For each page this searches all rings: not for large ones. */
+    /* This searches all rings for each page: not with large ones. */
     w.rig->strict = kind->ring && kind->size < 1024 && !overflows(kind);
     w.rig->chunk = 100;
     w.rand = g_rand_new_with_seed(g_test_rand_int());
@@ -328,7 +328,7 @@ static void world_free(void)
     rig_free(w.rig);
 }
 
-/* Whatever happened before: every vCPU can write, and nothing is lost. */
+/* Whatever happened before, every vCPU can write, and no page is lost. */
 static void end(void)
 {
     for (int i = 0; i < BLOCKS; i++) {
@@ -372,7 +372,7 @@ static void test_kind(const void *data)
     threads_join();
     rig_sync(w.rig);
     rig_check(w.rig);
-    /* The kind of trouble that was wanted did come. */
+    /* The kind of trouble that was asked for did come. */
     g_assert_cmpint(lost() > 0, ==, overflows(kind));
     if (lost()) {
         g_assert_cmpuint(rig_overflows(w.rig), >, 0);

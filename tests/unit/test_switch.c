@@ -18,7 +18,7 @@ static const KvmDirtyMechanism mechanisms[] = {
     KVMD_LOG, KVMD_WRPROT, KVMD_SHARED, KVMD_DIRTY_BITS,
 };
 
-/* Any two of them, by a number below this. */
+/* The number of pairs. */
 #define PAIRS (G_N_ELEMENTS(mechanisms) * G_N_ELEMENTS(mechanisms))
 
 typedef struct Pair {
@@ -31,7 +31,7 @@ static bool with_dirty_bits(Pair p)
     return p.from == KVMD_DIRTY_BITS || p.to == KVMD_DIRTY_BITS;
 }
 
-/* False: a VM with dirty bits cannot have the other. */
+/* Returns: false if a VM with dirty bits cannot have the other. */
 static bool pair_at(size_t number, Pair *p)
 {
     p->from = mechanisms[number % G_N_ELEMENTS(mechanisms)];
@@ -118,8 +118,8 @@ static void goes_on(Rig *r)
 }
 
 /*
- * What is pending: pages that were written, pages that were harvested and have
- * yet to be re-armed, and both.
+ * Leave pages that were written, pages that were harvested and have yet to be
+ * re-armed, and pages that are both.
  */
 static void leave_pending(Rig *r)
 {
@@ -146,7 +146,7 @@ static bool switch_once(Pair p, int manual_caps, unsigned n)
     return raced;
 }
 
-/* From each to each, with a vCPU that writes at any point of it. */
+/* From each mechanism to each, with a vCPU that writes at any point. */
 static void test_pairs(void)
 {
     for (size_t i = 0; i < PAIRS * G_N_ELEMENTS(all_caps); i++) {
@@ -162,7 +162,7 @@ static void test_pairs(void)
     }
 }
 
-/* What is not logged stays so, and all that is logged is published. */
+/* Unlogged slots stay so; all pages of logged ones are published. */
 static void test_published_whole(void)
 {
     Rig *r = two_slots_with(KVMD_SHARED, FAKE_MANUAL_CAPS);
@@ -197,7 +197,7 @@ static void to_the_same(KvmDirtyMechanism m, const char *says)
     two_slots_free(r);
 }
 
-/* To what is in use already: only the reason is another. */
+/* To the mechanism that is in use: only the reason changes. */
 static void test_to_the_same(void)
 {
     to_the_same(KVMD_SHARED, "asked for with set-dirty-tracking shared");
@@ -205,7 +205,7 @@ static void test_to_the_same(void)
                 "asked for with set-dirty-tracking dirty-bits");
 }
 
-/* The best one; and what is better is no longer passed over. */
+/* To the best one: the better ones are no longer passed over. */
 static void test_to_auto(void)
 {
     Rig *r = two_slots_of((Pair) { KVMD_LOG, KVMD_DIRTY_BITS },
@@ -245,7 +245,7 @@ static void test_clears(void)
     }
 }
 
-/* @to is refused, for what each of @says names; and nothing has changed. */
+/* @to is refused with a message that has each of @says; nothing changes. */
 static void refused(Rig *r, KvmDirtyMechanism to, KvmDirtyError code,
                     const char *says, const char *and_says)
 {
@@ -320,7 +320,7 @@ static void test_started_as_log(void)
     }
 }
 
-/* With no vCPU yet, it can. */
+/* A guest with no vCPU yet can. */
 static void test_started_as_log_without_a_vcpu(void)
 {
     Rig *r = rig_new_patched(KVMD_LOG);
@@ -333,7 +333,7 @@ static void test_started_as_log_without_a_vcpu(void)
     two_slots_free(r);
 }
 
-/* For dirty bits no slot may be logged either. */
+/* For dirty bits, no slot may be logged either. */
 static void test_started_as_log_without_a_logged_slot(void)
 {
     Rig *r = rig_new_patched(KVMD_LOG);
@@ -352,7 +352,7 @@ static void test_started_as_log_without_a_logged_slot(void)
     two_slots_free(r);
 }
 
-/* One that was started without dirty bits goes without. */
+/* A VM that was started without dirty bits does without. */
 static void test_started_without_dirty_bits(void)
 {
     static const KvmDirtyMechanism from[] = { KVMD_WRPROT, KVMD_SHARED };
@@ -373,7 +373,7 @@ static void test_started_without_dirty_bits(void)
     }
 }
 
-/* And one that has them keeps them: who looks for faults finds nothing. */
+/* A VM that has them keeps them: nothing that waits for faults works. */
 static void test_dirty_bits_stay(void)
 {
     static const KvmDirtyMechanism from[] = { KVMD_AUTO, KVMD_DIRTY_BITS };
@@ -427,8 +427,8 @@ static void test_host_lacks_it(void)
 }
 
 /*
- * KVM will not take the log flag from a slot: it goes on logging what is
- * armed.  Pages that a harvest left un-armed have to be armed by then.
+ * KVM refuses to take the log flag from a slot, so it goes on logging writes
+ * to armed pages.  Pages that a harvest left un-armed must be armed by then.
  */
 static void test_log_flag_stays(void)
 {
@@ -451,7 +451,7 @@ static void test_log_flag_stays(void)
     }
 }
 
-/* It takes the flag from slot 0, but does not give it back. */
+/* KVM takes the flag from slot 0, but does not give it back. */
 static void refuse_flag(void *opaque, FakePoint point, FakeVcpu *v)
 {
     FakeKvm *k = opaque;
@@ -467,8 +467,8 @@ static void refuse_flag(void *opaque, FakePoint point, FakeVcpu *v)
 }
 
 /*
- * What is un-armed has to stay with who knows of it: the log flag may be refused
- * as well, and then nobody would re-arm it.
+ * The mechanism that knows of un-armed pages has to stay: the log flag may be
+ * refused as well, and then nobody would re-arm them.
  */
 static void test_cannot_rearm(void)
 {

@@ -3,10 +3,10 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A GMutex is a futex inside a library that is not instrumented, so that
- * whatever it guards would be reported as a race.  The linker (--wrap) sends
- * the calls through here.  A GCond needs nothing: what it tells of is guarded
- * by its mutex.
+ * A GMutex is a futex inside a library that is not instrumented, so
+ * ThreadSanitizer would report a race on all data that it guards.  The linker
+ * (--wrap) sends the calls through here.  A GCond needs nothing: its mutex
+ * guards its condition.
  */
 
 #include <glib.h>

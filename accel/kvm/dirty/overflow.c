@@ -1,13 +1,14 @@
 /*
- * What is done when a dirty ring has overflowed (I8).
+ * The answer to a dirty ring that has overflowed (I8).
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Which entries were overwritten cannot be known: any logged page may have
- * been written, and any harvested one may not have been re-armed.  So all of
- * them are re-armed, by KVM_WRITE_PROTECT_ALL_MEM or else by taking the log
- * flag from each slot and giving it back, which makes KVM write-protect the
- * whole slot; and then, in this order (I3), all of them are published.
+ * Nobody can know which entries were overwritten.  Any page of a logged slot
+ * may have been written, and any harvested page may not have been re-armed.
+ * So we first re-arm all pages and then publish all of them, in this order
+ * (I3).  KVM_WRITE_PROTECT_ALL_MEM re-arms them; without it we take the log
+ * flag from each slot and give it back, which makes KVM write-protect the
+ * whole slot.
  */
 
 #include "mechanism.h"

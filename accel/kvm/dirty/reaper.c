@@ -3,11 +3,11 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A full ring stops its vCPU.  Reaping a ring too early costs the guest another
- * fault for each page that it writes again before the next sync, since pages in
- * a ring are un-armed and can be written without a fault.  So the reaper only
- * looks how full the rings are, as often as their growth demands, and reaps
- * those that are filled up to REAP_FILL.
+ * A full ring stops its vCPU.  Reaping a ring too early costs the guest
+ * another fault for each page that it writes again before the next sync, since
+ * pages in a ring are un-armed and can be written without a fault.  So the
+ * reaper only looks how full the rings are, as often as their growth demands,
+ * and reaps those that are filled up to REAP_FILL.
  */
 
 #include "engine.h"

@@ -7,11 +7,11 @@
  * thread that reads a page calls kvmd_slot_clear() first, which write-protects
  * the region of the page (I3).  KVM does so through the one page-table entry
  * that maps the region, whichever of its pages were written.  Until then the
- * guest writes to the pages without a fault, and a page that is written between
- * its harvest and its turn to be read is not harvested once more.
+ * guest writes to the pages without a fault, and a page that is written
+ * between its harvest and its turn to be read is not harvested once more.
  *
- * Re-arming a region harvests nothing (I2): pages that were written in it since
- * the harvest stay in KVM's log for the next harvest.
+ * Re-arming a region harvests nothing (I2): pages that were written in it
+ * since the harvest stay in KVM's log for the next harvest.
  */
 
 #include "mechanism.h"
@@ -21,7 +21,7 @@
 /* KVM_WRITE_PROTECT_RANGE widens each range to a multiple of this. */
 #define REGION_SIZE (UINT64_C(2) << 20)
 
-/* A slot may begin within a region: its regions are those of the guest. */
+/* Regions are aligned in guest memory, so a slot may begin within one. */
 static uint64_t region_of(const KvmDirty *kvmd, const KvmDirtySlot *slot,
                           uint64_t page)
 {

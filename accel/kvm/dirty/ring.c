@@ -4,43 +4,51 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * Indices count up for ever and are taken modulo the size.  KVM keeps two per
- * ring: "dirty", where the vCPU fills the next entry, and "reset", the oldest
- * entry not yet re-armed.  Neither can be read.  We keep "fetch", the next
- * entry to collect, and "reset", which is KVM's.  A batch is: collect some
- * entries of a ring, KVM_RESET_DIRTY_RINGS, publish them (I2, I3).  Each ring
- * has a reset of its own, since KVM tells only how many entries it has reset
- * in all rings together: so reset is always known, and between batches fetch
- * is reset.
+ * ring: "dirty", the entry that the vCPU fills next, and "reset", the oldest
+ * entry that is not yet re-armed.  We can read neither.  We keep "fetch", the
+ * next entry to collect, and our own copy of KVM's "reset".
+ *
+ * A batch has three steps: collect some entries of one ring, call
+ * KVM_RESET_DIRTY_RINGS, publish the pages (I2, I3).  The ioctl resets all
+ * rings, and returns only how many entries it has reset in all of them.  So we
+ * call it once for each ring: reset is then always known, and equals fetch
+ * between batches.
  *
  * Overflow (I8).  KVM asks a vCPU to stop when dirty - reset reaches a soft
- * limit, but not every KVM enforces it, and the vCPU fills on.  An entry is
- * lost, or a collected one is not re-armed, only by filling an entry when
- * dirty - reset >= size.  Say that happens between the ends of two batches,
- * and let R be reset as the first one left it: then dirty >= R + size, so the
- * vCPU had by then filled the entry R + size - 1, and only the collector,
- * after the second batch, takes DIRTY from it.  So after each reset one look
- * at that entry (ring_lapped()) sees every overflow there is, whatever the
- * race it made: a page overwritten before it was collected, an entry
- * overwritten before it was reset (the reset comes back short), one
- * overwritten while it is being reset (it is left free, with entries filled
- * behind it: a gap), or a torn read by either side.
+ * limit.  Not every KVM enforces the limit: the vCPU may go on filling
+ * entries.  It loses an entry, or keeps a collected one from being re-armed,
+ * only by filling an entry when dirty - reset >= size.
  *
- * The converse does not hold, and the answer to a false alarm is only slow.
- * It takes a vCPU that fills the rest of the ring during one reset; a batch
- * is short enough that it would have to fill more than the entries that KVM
- * keeps in reserve behind the soft limit.
+ * One look after each reset, at the entry R + size - 1, sees every overflow
+ * (ring_lapped()).  Here R is reset as the previous batch left it.  Proof: let
+ * the vCPU overflow the ring between the end of that batch and the end of this
+ * one.  Then dirty >= R + size, so the vCPU has filled the entry R + size - 1.
+ * Only the collector takes DIRTY from that entry, and only after this batch.
+ * It does not matter which race the overflow made:
+ *
+ *  - a page was overwritten before it was collected;
+ *  - an entry was overwritten before it was reset: the reset falls short;
+ *  - an entry was overwritten while it was being reset: it is left free, in
+ *    front of filled entries, which is a gap;
+ *  - either side read a torn entry.
+ *
+ * The converse does not hold: the look may see an overflow where there is
+ * none.  The answer to a false alarm is slow, but not wrong.  A false alarm
+ * needs a vCPU that fills the rest of the ring during one reset.  A batch is
+ * so short that the vCPU would have to fill more entries than KVM keeps in
+ * reserve behind the soft limit.
  *
  * After an overflow dirty - reset is unknown, and may exceed the size.  The
- * ring is then "suspect": it is searched as a whole, and each batch that finds
- * anything is an overflow too, since the entry to look at may have gone with
- * an earlier batch.  That ends when the whole ring is found empty: it is
- * "drained".  The first entry filled after that shows where dirty is, modulo
- * the size; once fetch has met it, nothing is suspect any more.
+ * ring is then "suspect".  We search all of it, and take each batch that finds
+ * anything for another overflow, since an earlier batch may have collected the
+ * entry to look at.  That ends when we find the whole ring empty: it is
+ * "drained".  The first entry that is filled after that shows where dirty is,
+ * modulo the size.  Once fetch has met it, the ring is no longer suspect.
  *
  * If dirty - reset is still beyond the soft limit then, the vCPU leaves KVM
- * with a full ring in which nothing is to be found, and would do so for ever:
- * ring_unstick() lets reset catch up.  reset never passes dirty: dirty - reset
- * would be about 2^32, which is stuck for good.
+ * with a full ring in which there is nothing to collect, and would do so for
+ * ever.  ring_unstick() lets reset catch up.  Reset never passes dirty, or
+ * dirty - reset would be about 2^32, and the vCPU stuck for good.
  */
 
 #include "mechanism.h"
@@ -52,10 +60,10 @@
 #include <sys/mman.h>
 
 /*
- * Entries collected from a ring per reset: few enough for the argument above
- * (a reset takes a tenth of the time of a fault, so at most 51 entries fill
- * meanwhile, of at least 64 in reserve), enough that the TLB flush that ends
- * a reset is cheap per page.
+ * Entries collected from a ring per reset.  They are few enough for the
+ * argument above: resetting an entry takes a tenth of the time of a fault, so
+ * at most 51 entries fill meanwhile, of at least 64 in reserve.  And they are
+ * enough that the TLB flush that ends a reset is cheap per page.
  */
 #define BATCH_MAX 512
 
@@ -72,9 +80,9 @@
 #define SOFT_LIMIT_FRACTION 4
 
 /*
- * Resets that may do nothing, although there is something to do: with signals
- * blocked only work that the kernel queued for this thread can cause it, and
- * that is done when the ioctl returns.
+ * Resets that may do nothing, although there is something to do.  Since
+ * signals are blocked, only work that the kernel queued for this thread can
+ * cause that, and this work is done when the ioctl returns.
  */
 #define RESET_TRIES 1000
 
@@ -94,17 +102,17 @@ typedef struct Ring {
     uint32_t left;              /* entries this reap may still take */
     bool suspect;
     bool drained;
-    bool full_in_vain;          /* it left with a full ring, all of which */
-    uint32_t full_fetch;        /* ... had been collected up to here */
+    bool full_in_vain;          /* it left with a full ring, but we had */
+    uint32_t full_fetch;        /* ... collected all entries up to here */
     uint32_t waiting;           /* entries to be collected, at the last look */
-    uint32_t seen;              /* and dirty */
+    uint32_t seen;              /* dirty, at the last look */
     uint32_t n;
     RingPage batch[BATCH_MAX];
 } Ring;
 
 typedef struct RingVm {
     GPtrArray *rings;           /* Ring *, of removed vCPUs too */
-    bool reset_failed;          /* once, and the operator knows */
+    bool reset_failed;          /* once, and the operator was told */
     bool unarmed;               /* all pages stay dirty until it is re-armed */
 } RingVm;
 
@@ -141,9 +149,9 @@ static void ring_take(Ring *r)
 }
 
 /*
- * Have KVM's reset pass @n entries in which nothing is.  What they held once
- * must not be re-armed: KVM does that to neighbouring entries together, and
- * not at all if one of them is past the end of its slot.
+ * Have KVM's reset pass @n empty entries.  KVM must not re-arm the pages that
+ * they named before: it re-arms neighbouring entries together, and none of
+ * them if one is past the end of its slot.
  */
 static void ring_pass_over(Ring *r, uint32_t n)
 {
@@ -167,10 +175,11 @@ static uint32_t ring_clean_run(const Ring *r, uint32_t from, uint32_t end)
 }
 
 /*
- * In a suspect ring an entry filled beyond a free one shows that dirty has
- * passed both: what lies between was lost.  The vCPU may fill what was free
- * when fetch came there, but it does so before it fills the one beyond:
- * having seen that, a second look sees which are free indeed.
+ * In a suspect ring, a filled entry beyond a free one shows that dirty has
+ * passed both: the entries between were lost.  The vCPU may fill entries that
+ * were free when fetch came there, but it does so before it fills the one
+ * beyond.  So a second look, after we have seen that one filled, shows which
+ * entries are really free.
  */
 static bool ring_close_gap(Ring *r)
 {
@@ -184,7 +193,7 @@ static bool ring_close_gap(Ring *r)
     return true;
 }
 
-/* The whole of a suspect ring was searched; @found says if in vain. */
+/* All of a suspect ring was searched; @found says if anything was in it. */
 static void ring_settle(Ring *r, bool found)
 {
     if (!found) {
@@ -195,8 +204,9 @@ static void ring_settle(Ring *r, bool found)
 }
 
 /*
- * Returns: true if, by what it found in a suspect ring, that overflowed; or if
- * by what it found in another, which then is suspect, KVM cannot be right.
+ * Returns: true if the ring is suspect and what we found in it shows an
+ * overflow; or if it is not, and what we found in it shows that KVM is wrong:
+ * the ring is suspect then.
  */
 static bool ring_collect(Ring *r)
 {
@@ -212,7 +222,7 @@ static bool ring_collect(Ring *r)
         uint32_t flags = gfn_flags(ring_entry(r, r->fetch));
 
         if (flags & KVM_DIRTY_GFN_F_RESET) {
-            /* It was collected before a reset that fell short, if that is so. */
+            /* Collected before a reset that fell short, if it is suspect. */
             strange = strange || !r->suspect;
             r->fetch++;
         } else if (r->n == most) {
@@ -238,7 +248,7 @@ static bool ring_collect(Ring *r)
 
 /*
  * Linux 6.16 and later stop a reset when a signal is pending, and then do not
- * re-arm the last entries that they counted, so none may be.
+ * re-arm the last entries that they counted.  So no signal may be pending.
  */
 static int ring_reset_ioctl(KvmDirty *kvmd)
 {
@@ -263,7 +273,7 @@ static void ring_warn_of_reset(KvmDirty *kvmd, int error)
     }
 }
 
-/* Only KVM frees an entry, and then it has passed it, whatever it counted. */
+/* Only KVM frees an entry, and KVM has then passed it, whatever it counted. */
 static void ring_follow_reset(Ring *r)
 {
     while (r->reset != r->fetch &&
@@ -273,19 +283,19 @@ static void ring_follow_reset(Ring *r)
     }
 }
 
-/* Whether KVM has reset the entry before fetch; it may be filled again. */
+/* Whether KVM has reset the entry before fetch, even if it is filled again. */
 static bool ring_reset_has_come(const Ring *r)
 {
     return !(gfn_flags(ring_entry(r, r->fetch - 1)) & KVM_DIRTY_GFN_F_RESET);
 }
 
 /*
- * Have KVM reset what was collected of @r.  No other ring has anything for it
- * to reset then, so that the count is about this one: unless a reset of
- * another has failed, and then this one counts too much, and that one's next
- * too little.  KVM stops before fetch at an entry that was filled again before
- * its time.
- * Returns: false if what was re-armed is not just what was collected.
+ * Have KVM reset the entries that were collected from @r.  No other ring then
+ * has entries to reset, so KVM's count is about this ring, unless a reset of
+ * another ring has failed: then this count is too high, and the next count for
+ * that ring is too low.  KVM stops before fetch at an entry that the vCPU has
+ * filled again too early.
+ * Returns: false if KVM has not re-armed exactly what was collected.
  */
 static bool ring_reset(Ring *r)
 {
@@ -314,8 +324,8 @@ static bool ring_reset(Ring *r)
 }
 
 /*
- * Returns: false if an entry names no page: it was torn by an overflow, or KVM
- * is not right, and which page was written is unknown.
+ * Returns: false if an entry names no page.  An overflow has torn it, or KVM
+ * is wrong: it is unknown which page was written.
  */
 static bool ring_publish(KvmDirty *kvmd, const Ring *r)
 {
@@ -369,9 +379,9 @@ static bool ring_reap_batch(KvmDirty *kvmd, Ring *r)
 }
 
 /*
- * Reap a ring: every entry that was there when the reap began, and at most as
- * many as it has, as a vCPU may go on writing for ever.
- * Returns: false if it overflowed, or may have.
+ * Reap all entries that were in the ring when the reap began, and at most as
+ * many as a ring holds, since a vCPU may go on writing for ever.
+ * Returns: false if the ring overflowed, or may have.
  */
 static bool ring_reap_one(KvmDirty *kvmd, Ring *r, uint64_t *pages)
 {
@@ -422,9 +432,9 @@ static uint32_t ring_soft_limit_min(uint32_t size)
 }
 
 /*
- * Entries to be collected: they follow each other from fetch on.  A ring
- * counts as full if it overflowed, or its reset failed, which makes it suspect
- * too; and each does if memory is to be re-armed after an overflow.
+ * Entries to be collected: they follow each other from fetch on.  A ring that
+ * overflowed, or whose reset failed, is suspect and counts as full.  All rings
+ * count as full while memory is to be re-armed after an overflow.
  */
 static uint32_t ring_count_waiting(const Ring *r)
 {
@@ -483,7 +493,7 @@ static void ring_reap_filled(KvmDirty *kvmd, double least)
     ring_reap(kvmd, (Ring **)filled->pdata, filled->len);
 }
 
-/* Whether KVM has reset all that it was given to reset. */
+/* Whether KVM has reset all entries that were given to it. */
 static bool ring_nothing_to_reset(KvmDirty *kvmd)
 {
     int ret = ring_reset_ioctl(kvmd);
@@ -496,10 +506,10 @@ static bool ring_nothing_to_reset(KvmDirty *kvmd)
 
 /*
  * The vCPU of @r left KVM with a full ring, and there was nothing to collect.
- * Once, that can be another thread's doing, which reaped it on its way here.
- * Twice with no entry collected in between, KVM has since found dirty - reset
- * at the soft limit or beyond, while reset was where it is now; unless KVM has
- * not reset what it said it had.
+ * If this happens once, another thread may have reaped the ring since the
+ * exit.  If it happens twice with no entry collected in between, KVM has found
+ * dirty - reset at the soft limit or beyond while reset was where it is now,
+ * unless KVM has not reset what it said it had.
  */
 static void ring_unstick(KvmDirty *kvmd, Ring *r)
 {
@@ -579,7 +589,7 @@ static void ring_vcpu_remove(KvmDirtyVcpu *vcpu)
     ring_reap(vcpu->kvmd, &r, 1);
 }
 
-/* KVM says how many bytes, which may be no power of two. */
+/* KVM tells a number of bytes, which need not be a power of two. */
 uint32_t kvmd_ring_most(KvmDirty *kvmd)
 {
     uint32_t entries = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_LOG_RING) /
@@ -589,8 +599,8 @@ uint32_t kvmd_ring_most(KvmDirty *kvmd)
 }
 
 /*
- * With KVM_WRITE_PROTECT_ALL_MEM, an overflow is over in O(1).  A CPU's own
- * log of writes is worth more: without it the guest pays a fault for each page
+ * KVM_WRITE_PROTECT_ALL_MEM answers an overflow in O(1).  But a CPU's own log
+ * of writes is worth more: without it the guest pays a fault for each page
  * that it writes.
  */
 static void ring_need_protect(KvmDirty *kvmd)
@@ -664,9 +674,9 @@ static int ring_sync_all(KvmDirty *kvmd)
 }
 
 /*
- * Logging of a slot begins with KVM write-protecting it, so initially-all-set
- * (KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2), which leaves that out, must stay off:
- * a page that is never re-armed never enters a ring.
+ * Initially-all-set (KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2) must stay off.  With
+ * it KVM does not write-protect a slot when logging begins, and a page that is
+ * never re-armed never enters a ring.
  */
 const KvmDirtyOps kvmd_ring_ops = {
     .name = "ring",

@@ -12,8 +12,8 @@
  * Splitting a page that the guest never writes is a waste.  KVMD_SPLIT_AUTO
  * therefore works ahead only of a guest that causes splits: the thread counts
  * the huge pages that disappear during a short time in which it splits none,
- * and then splits AHEAD times as much.  An idle guest keeps its huge pages; the
- * thread soon overtakes a guest that writes all over its memory.
+ * and then splits AHEAD times as much.  An idle guest keeps its huge pages;
+ * the thread soon overtakes a guest that writes all over its memory.
  */
 
 #include "mechanism.h"
@@ -29,9 +29,9 @@
 #define WATCH (10 * G_TIME_SPAN_MILLISECOND)
 
 /*
- * 8 MiB for each page of 2 MiB that the guest's writes split meanwhile: a guest
- * that writes all over its memory falls five times further behind with each
- * look.
+ * Split 8 MiB for each page of 2 MiB that the guest's writes have split.  A
+ * guest that writes all over its memory falls five times further behind with
+ * each look.
  */
 #define AHEAD 4
 
@@ -84,8 +84,8 @@ static int split_add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
 }
 
 /*
- * A slot may be removed meanwhile: KVM skips addresses without memory.  The
- * huge pages of a slot that is added are split by faults.
+ * A slot may be removed during the splitting: KVM skips addresses without
+ * memory.  Faults split the huge pages of a slot that is added.
  */
 bool kvmd_split_begin(KvmDirty *kvmd)
 {
@@ -116,7 +116,7 @@ static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
     ret = kvmd_vm_ioctl(kvmd, KVM_SPLIT_HUGE_PAGES, range);
     g_mutex_lock(&kvmd->lock);
     if (ret >= 0 && range->size >= size) {
-        ret = -EPROTO;          /* nothing was done, and nothing would be */
+        ret = -EPROTO;          /* KVM did nothing, and never would */
     }
     if (ret < 0) {
         kvmd_warn(kvmd, "splitting huge pages ahead failed (%s): they are "
@@ -139,8 +139,8 @@ static uint64_t split_huge_pages(const KvmDirty *kvmd)
 }
 
 /*
- * Watch the guest until it splits pages itself.  Returns: how far to go
- * ahead of it, in bytes; 0 if there is nothing huge, or kvmd_split_stop().
+ * Watch the guest until its own writes split pages.  Returns: how many bytes
+ * to split ahead of it; 0 if no huge page is left, or after kvmd_split_stop().
  */
 static uint64_t split_watch(KvmDirty *kvmd)
 {
@@ -163,7 +163,7 @@ static uint64_t split_watch(KvmDirty *kvmd)
     return 0;
 }
 
-/* Split all ranges; with @wait, stay only so far ahead of the guest. */
+/* Split all ranges; with @wait, only as far ahead as split_watch() says. */
 static void split_ranges(KvmDirty *kvmd, bool wait)
 {
     uint64_t left = wait ? 0 : UINT64_MAX;

@@ -394,8 +394,9 @@ static void model_arm_range(struct model *m, uint64_t gpa, uint64_t end,
 			    int state)
 {
 	uint64_t base = m->mem.gpa;
+	uint64_t slot_end = base + m->mem.npages * PAGE_SIZE;
 	uint64_t from = max(gpa, base);
-	uint64_t to = min(end, base + m->mem.npages * PAGE_SIZE);
+	uint64_t to = min(end, slot_end);
 
 	if (from < to)
 		model_arm(m, (from - base) / PAGE_SIZE, (to - from) / PAGE_SIZE,
