@@ -65,7 +65,8 @@ def test_files_that_the_source_names_exist(kind: str) -> None:
 # A member's type and the first words of its description, in QAPI.
 FIGURE = re.compile(r"'\*?([\w-]+)': 'u?int\d*'")
 UNIT = re.compile(
-    "(?:the |estimated )?(?:nanoseconds|bytes|how often|number of )"
+    "(?:the |estimated )?"
+    "(?:nanoseconds|milliseconds|bytes|percentage|how often|number of )"
 )
 
 

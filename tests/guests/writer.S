@@ -12,6 +12,9 @@
  *      +12  u32  passes made over its part of the working set
  *      +32  u64  its time stamp counter at the end of the last of them
  *
+ * If `writers` is not 0, vCPUs with that APIC id or a higher one compute instead:
+ * they write to no other page than their own, and count what they compute.
+ *
  * vCPU 0 prints "writer ready" on COM1 when it starts and one 'B' every
  * `report` passes.  At the end of each of its passes it also starts vCPUs that
  * do not run yet, ejects those the machine asks back, paints the frame buffer
@@ -82,6 +85,7 @@
         .set    LCG_MUL,        1664525
         .set    LCG_ADD,        1013904223
         .set    NINE_TENTHS,    0xe6666666
+        .set    COMPUTED,       1000
 
         .text
         .code16
@@ -107,6 +111,8 @@ fb_pages:       .long   0               /* frame buffer pages to paint */
 hotplug:        .long   0               /* CPU hot-plug I/O port, 0 for none */
 fb_moves:       .long   0               /* 1: the frame buffer moves */
 dimm_pages:     .long   0               /* of the first DIMM, at most 1024 */
+writers:        .long   0               /* vCPUs that write, 0 for all */
+pause:          .long   0               /* idle loops after each pass */
 
         .org    0x80
 load:
@@ -270,6 +276,14 @@ idle:
         .endm
 
 pass:
+        mov     writers, %eax
+        test    %eax, %eax
+        jz      pass_writes
+        shl     $12, %eax
+        add     $CPU_PAGES, %eax
+        cmp     %eax, %ebx
+        jae     pass_computes
+pass_writes:
         mov     CPU_SEED(%ebx), %ebp
         mov     pattern, %eax
         cmp     $1, %eax
@@ -322,7 +336,27 @@ hot_pick:
         dec     %ecx
         jnz     hot
 
+        jmp     pass_end
+
+/* What it counts is no write, but so many steps of the generator. */
+pass_computes:
+        mov     CPU_SEED(%ebx), %ebp
+        mov     $COMPUTED, %ecx
+compute:
+        RANDOM  pages
+        dec     %ecx
+        jnz     compute
+        addl    $1, CPU_COUNT(%ebx)
+        adcl    $0, CPU_COUNT + 4(%ebx)
+        jmp     pass_over
+
 pass_end:
+        mov     pause, %eax
+        test    %eax, %eax
+        jz      pass_over
+paused: dec     %eax
+        jnz     paused
+pass_over:
         mov     %ebp, CPU_SEED(%ebx)
         rdtsc
         mov     %eax, CPU_TSC(%ebx)

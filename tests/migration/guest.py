@@ -29,7 +29,7 @@ CPU_PAGES = 0x10000
 # At the start of a vCPU's: page writes, 1 while it runs, passes.
 COUNTERS = struct.Struct("<QII")
 PARAMS_OFFSET = 0x40
-PARAMS = struct.Struct("<11I")
+PARAMS = struct.Struct("<13I")
 MAGIC = 0x31575444
 
 # As firmware: `from_rom` in writer.S, and a jump there where a CPU begins.
@@ -56,6 +56,8 @@ class Writer:
     hotplug: int = 0
     fb_moves: int = 0
     dimm_pages: int = 0
+    writers: int = 0
+    pause: int = 0
 
     def image(self) -> bytes:
         """Return the disk image with these parameters in it."""
@@ -66,7 +68,7 @@ class Writer:
         PARAMS.pack_into(
             image, PARAMS_OFFSET, MAGIC, self.base, self.mib, self.pattern,
             self.cpus, self.delay, self.report, self.fb_pages, self.hotplug,
-            self.fb_moves, self.dimm_pages)
+            self.fb_moves, self.dimm_pages, self.writers, self.pause)
         return bytes(image)
 
     def firmware(self) -> bytes:
