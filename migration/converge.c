@@ -49,6 +49,7 @@ static struct {
     int64_t next;               /* ns: no look before that */
     uint64_t remaining;         /* pages, at that time */
     uint64_t sent;              /* pages, since the migration began */
+    uint64_t round_end;         /* the same, when as much was sent as remained */
     double written_per_second;  /* pages that became dirty again */
     double sent_per_second;
     unsigned int bad_looks;     /* in a row */
@@ -322,6 +323,15 @@ static void converge_brake(void)
     }
 }
 
+/*
+ * Looks may find more and more to be sent.  A round is over, too, when as many
+ * pages were sent as remained when it began.
+ */
+static bool converge_is_round_over(void)
+{
+    return ram_get_total_transferred_pages() >= converge.round_end;
+}
+
 void converge_run(void)
 {
     int64_t now = converge_now(), last = converge.last, end;
@@ -334,6 +344,9 @@ void converge_run(void)
     ram_take_published();
     end = converge_now();
     converge.next = MAX(now + LOOK_INTERVAL_NS, end + (end - now) * LOOK_PART);
+    if (converge_is_round_over()) {
+        ram_sync_round();
+    }
     if (converge_count(now)) {
         converge_act((now - last) / (double)NANOSECONDS_PER_SECOND);
     }
@@ -349,6 +362,8 @@ void converge_end_round(void)
 {
     int64_t now = converge_now();
 
+    converge.round_end = ram_get_total_transferred_pages() +
+        converge_remaining();
     if (ram_counters.dirty_sync_count == 1) {
         throttle_forget(&converge.throttle);
         memset(&converge, 0, sizeof(converge));
