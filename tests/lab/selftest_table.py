@@ -125,6 +125,8 @@ OURS = (
     Selftest(f"{RACE} -v 3 -t 4 -m bits -N", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,split -s {HUGE}", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -W", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -W -x {EVERYBODY}", tdp=True),
     # On a busy machine more than a minute; it says itself that a vCPU is stuck.
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp", 180),
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s shmem -n", 180, once=True),
@@ -165,6 +167,8 @@ HOSTILE_OURS = (
     Selftest(f"{RACE} -v 1 -t 4 -m bits", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+    Selftest(f"{RACE} -v 1 -t 4 -m bits -W", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -W -n", tdp=True),
 )
 HOSTILE_STOCK = (
     *DIRTY_LOG,
@@ -215,6 +219,7 @@ INTEL_OURS = (
     Selftest(f"{RACE} -v 2 -t 2 -m ring -n", soak=True),
     Selftest(f"{RACE} -v 2 -t 2 -m manual"),
     Selftest(f"{RACE} -v 2 -t 2 -m bits", tdp=True),
+    Selftest(f"{RACE} -v 2 -t 2 -m bits -W", tdp=True),
     Selftest(f"{RACE} -v 2 -t 2 -m bits -x rearm,split -s {HUGE}", tdp=True),
 )
 
