@@ -48,10 +48,10 @@ void dirty_tracking_end(void)
     }
 }
 
-void dirty_tracking_sync_ahead(void)
+void dirty_tracking_sync_ahead(bool stop)
 {
     if (ops) {
-        ops->sync_ahead();
+        ops->sync_ahead(stop);
     }
 }
 

@@ -692,9 +692,10 @@ static void kvm_dirty_tracking_end(void)
     split_stop(kvm_state->dirty);
 }
 
-static void kvm_dirty_tracking_sync_ahead(void)
+static void kvm_dirty_tracking_sync_ahead(bool stop)
 {
-    kvmd_sync_ahead(kvm_state->dirty->engine);
+    kvmd_sync_ahead(kvm_state->dirty->engine,
+                    stop ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
 }
 
 static bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism,

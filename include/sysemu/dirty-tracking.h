@@ -37,7 +37,7 @@ typedef struct DirtyTrackingOps {
     void (*end)(void);
 
     /* See dirty_tracking_sync_ahead(); without the BQL. */
-    void (*sync_ahead)(void);
+    void (*sync_ahead)(bool stop);
 
     /* See dirty_tracking_round(). */
     void (*round)(void);
@@ -84,12 +84,18 @@ void dirty_tracking_begin(void);
 void dirty_tracking_end(void);
 
 /*
- * dirty_tracking_sync_ahead: a sync of all memory under the BQL is about to
- * follow.  This function does the part that needs no BQL: it reaps the dirty
- * rings, so that the sync finds them nearly empty.  Called without the BQL, on
- * a thread that is registered with RCU.
+ * dirty_tracking_sync_ahead:
+ * @stop: the guest is stopped before the sync, which is the migration's last
+ *
+ * A sync of all memory under the BQL is about to follow.  This function does
+ * the part that needs no BQL.  It reaps the dirty rings, so that the sync finds
+ * them nearly empty.  With dirty-bits it finds what the sync would, and sets
+ * the bits in ram_list.dirty_memory.  A sync that @stop announces then finds
+ * what was written meanwhile, and need not look at the rest of memory; any
+ * other leaves what was written meanwhile to the sync after it.  Called without
+ * the BQL, on a thread that is registered with RCU.
  */
-void dirty_tracking_sync_ahead(void);
+void dirty_tracking_sync_ahead(bool stop);
 
 /*
  * dirty_tracking_round: a sync has ended a round of a migration; record the

@@ -66,6 +66,7 @@ struct Rig {
     /* As QEMU, it copies a page that could not be re-armed all the same. */
     bool heedless;
     bool held;                  /* reaper_held() */
+    bool ahead;                 /* a sync may leave what is new */
     void (*watch)(Rig *r);      /* called by publish(), if set */
     GThread *reaper;
     GMutex copy_lock;
@@ -133,6 +134,13 @@ int rig_sync(Rig *r);
 int rig_slot_sync(Rig *r, uint32_t slot_id);
 /* kvmd_sync() alone: what is still to be re-armed stays pending. */
 int rig_harvest(Rig *r);
+/* kvmd_sync_ahead(): what is still to be re-armed stays pending. */
+void rig_ahead(Rig *r, KvmDirtyAhead of);
+/*
+ * rig_sync(), after a kvmd_sync_ahead() of the end if one of a round may have
+ * it leave something.  Only one thread calls these two.
+ */
+int rig_last_sync(Rig *r);
 /* kvmd_switch(); what it returned. */
 bool rig_try_switch(Rig *r, KvmDirtyMechanism mechanism, GError **error);
 /* The same, which must succeed. */

@@ -169,11 +169,11 @@ int kvmd_sync(KvmDirty *kvmd)
     return ret;
 }
 
-void kvmd_sync_ahead(KvmDirty *kvmd)
+void kvmd_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
 {
     g_mutex_lock(&kvmd->lock);
     if (kvmd->ops->sync_ahead) {
-        kvmd->ops->sync_ahead(kvmd);
+        kvmd->ops->sync_ahead(kvmd, of);
     }
     g_mutex_unlock(&kvmd->lock);
 }

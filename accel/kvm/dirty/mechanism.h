@@ -56,7 +56,7 @@ struct KvmDirtyOps {
     /* The same for all slots; if NULL, sync_slot is called for each. */
     int (*sync_all)(KvmDirty *kvmd);
     /* Do a part of the sync_all that is about to follow. */
-    void (*sync_ahead)(KvmDirty *kvmd);
+    void (*sync_ahead)(KvmDirty *kvmd, KvmDirtyAhead of);
 
     /*
      * Re-arm the pages of a range that sync_slot left un-armed; the range lies

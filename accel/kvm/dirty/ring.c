@@ -663,6 +663,12 @@ static int ring_sync_all(KvmDirty *kvmd)
     return 0;
 }
 
+static void ring_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
+{
+    (void)of;
+    ring_reap_all(kvmd);
+}
+
 /*
  * Logging of a slot begins with KVM write-protecting it, so initially-all-set
  * (KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2), which leaves that out, must stay off:
@@ -674,7 +680,7 @@ const KvmDirtyOps kvmd_ring_ops = {
     .begin = ring_begin,
     .end = ring_end,
     .sync_all = ring_sync_all,
-    .sync_ahead = ring_reap_all,
+    .sync_ahead = ring_sync_ahead,
     .vcpu_add = ring_vcpu_add,
     .vcpu_remove = ring_vcpu_remove,
     .vcpu_full = ring_vcpu_full,
