@@ -55,6 +55,13 @@ void dirty_tracking_sync_ahead(bool stop)
     }
 }
 
+void dirty_tracking_brake(void)
+{
+    if (ops) {
+        ops->brake();
+    }
+}
+
 void dirty_tracking_round(void)
 {
     if (ops) {

@@ -698,6 +698,11 @@ static void kvm_dirty_tracking_sync_ahead(bool stop)
                     stop ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
 }
 
+static void kvm_dirty_tracking_brake(void)
+{
+    kvmd_brake(kvm_state->dirty->engine);
+}
+
 static bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism,
                                    Error **errp)
 {
@@ -822,6 +827,7 @@ static const DirtyTrackingOps kvm_dirty_tracking_ops = {
     .begin = kvm_dirty_tracking_begin,
     .end = kvm_dirty_tracking_end,
     .sync_ahead = kvm_dirty_tracking_sync_ahead,
+    .brake = kvm_dirty_tracking_brake,
     .round = kvm_dirty_tracking_round,
     .last_round = kvm_dirty_tracking_last_round,
     .rounds = kvm_dirty_tracking_rounds,

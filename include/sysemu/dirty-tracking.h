@@ -39,6 +39,9 @@ typedef struct DirtyTrackingOps {
     /* See dirty_tracking_sync_ahead(); without the BQL. */
     void (*sync_ahead)(bool stop);
 
+    /* See dirty_tracking_brake(); no lock is needed. */
+    void (*brake)(void);
+
     /* See dirty_tracking_round(). */
     void (*round)(void);
 
@@ -96,6 +99,14 @@ void dirty_tracking_end(void);
  * the BQL, on a thread that is registered with RCU.
  */
 void dirty_tracking_sync_ahead(bool stop);
+
+/*
+ * dirty_tracking_brake: the guest writes faster than its pages are sent, and is
+ * to pay a fault for its next write to each page that the next sync finds.
+ * With all mechanisms but dirty-bits it does so anyway.  To be called before
+ * the dirty_tracking_sync_ahead() of that sync.  No lock is needed.
+ */
+void dirty_tracking_brake(void);
 
 /*
  * dirty_tracking_round: a sync has ended a round of a migration; record the

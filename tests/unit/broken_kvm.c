@@ -278,6 +278,12 @@ static void do_ahead(const uint64_t *args)
     rig_ahead(w.rig, args[0] % 2 ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
 }
 
+static void do_brake(const uint64_t *args)
+{
+    (void)args;
+    kvmd_brake(w.rig->kvmd);
+}
+
 static void do_slot_sync(const uint64_t *args)
 {
     w.syncs++;
@@ -531,6 +537,7 @@ static const Command commands[] = {
     { "sync", 0, do_sync, AFTER },
     { "harvest", 0, do_harvest, AFTER },
     { "ahead", 1, do_ahead, AFTER },        /* of the end */
+    { "brake", 0, do_brake, AFTER },
     { "slot-sync", 1, do_slot_sync, AFTER },
     { "clear", 2, do_clear, AFTER },        /* slot, pages at a time */
     { "add", 3, do_add, AFTER },            /* slot, pages, logged */

@@ -162,6 +162,7 @@ static void step_sync(void)
     if (one_in(3)) {
         rig_slot_sync(w.rig, any(SLOTS));
     } else if (one_in(5)) {
+        kvmd_brake(w.rig->kvmd);
         rig_ahead(w.rig, any(2) ? KVMD_AHEAD_ROUND : KVMD_AHEAD_STOP);
     } else if (one_in(4)) {
         rig_harvest(w.rig);

@@ -155,6 +155,7 @@ static void step_sync(void)
     uint64_t n = any(w.rand, 5);
 
     if (any(w.rand, 2)) {
+        kvmd_brake(w.rig->kvmd);
         rig_ahead(w.rig, any(w.rand, 2) ? KVMD_AHEAD_ROUND : KVMD_AHEAD_STOP);
     }
     if (n < BLOCKS) {

@@ -17,7 +17,8 @@
  *
  * kvmd_sync_ahead() may collect for a sync, since a collect and the harvest
  * after it need no lock of the VMM's.  The sync then harvests only.  Nothing is
- * lost by that: a dirty bit waits for the next collect.
+ * lost by that: a dirty bit waits for the next collect, and a page that is in
+ * the bitmap without a collect, because of a fault, has one as well.
  *
  * The capability is for the life of the VM: KVM no longer write-protects
  * single pages, and a harvest without a collect finds no write.  With "log"
@@ -40,6 +41,8 @@
 
 /* kvmd->state */
 typedef struct DirtyBitsVm {
+    bool can_brake;             /* KVM write-protects what it collects */
+    bool brake;                 /* the next collect for a sync does so */
     bool collected;             /* for the next sync, and it need not collect */
 } DirtyBitsVm;
 
@@ -53,7 +56,11 @@ static bool dirty_bits_enable(KvmDirty *kvmd, GError **error)
 
 static void dirty_bits_begin(KvmDirty *kvmd)
 {
-    kvmd->state = g_new0(DirtyBitsVm, 1);
+    DirtyBitsVm *vm = g_new0(DirtyBitsVm, 1);
+
+    vm->can_brake = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_BITS) &
+        KVM_DIRTY_BITS_CAN_WRPROT;
+    kvmd->state = vm;
 }
 
 static void dirty_bits_end(KvmDirty *kvmd)
@@ -82,9 +89,12 @@ static void dirty_bits_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->state, g_free);
 }
 
-static int dirty_bits_collect(KvmDirty *kvmd, uint64_t gpa, uint64_t size)
+static int dirty_bits_collect(KvmDirty *kvmd, uint64_t gpa, uint64_t size,
+                              uint64_t flags)
 {
-    struct kvm_collect_dirty_bits range = { .gpa = gpa, .size = size };
+    struct kvm_collect_dirty_bits range = {
+        .gpa = gpa, .size = size, .flags = flags,
+    };
 
     return kvmd_vm_ioctl(kvmd, KVM_COLLECT_DIRTY_BITS, &range);
 }
@@ -103,7 +113,7 @@ static int dirty_bits_harvest(KvmDirty *kvmd, KvmDirtySlot *slot,
 {
     int ret = dirty_bits_collect(kvmd, slot->region.guest_phys_addr +
                                  first * kvmd->page_size,
-                                 pages * kvmd->page_size);
+                                 pages * kvmd->page_size, 0);
 
     return ret < 0 ? ret : dirty_bits_take(kvmd, slot, first, pages);
 }
@@ -124,9 +134,12 @@ static int dirty_bits_sync_collected(KvmDirty *kvmd, KvmDirtySlot *slot)
  */
 static int dirty_bits_collect_all(KvmDirty *kvmd)
 {
+    DirtyBitsVm *vm = kvmd->state;
     int64_t start = kvmd_now();
-    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY);
+    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY, vm->brake ?
+                                 KVM_COLLECT_DIRTY_BITS_WRPROT : 0);
 
+    vm->brake = false;
     kvmd->stats.harvest_ns += kvmd_now() - start;
     return ret;
 }
@@ -141,6 +154,7 @@ static int dirty_bits_sync_all(KvmDirty *kvmd)
     int ret = vm->collected ? 0 : dirty_bits_collect_all(kvmd);
 
     vm->collected = false;
+    vm->brake = false;
     return kvmd_slots_foreach_logged(kvmd, ret < 0 ? dirty_bits_sync_slot :
                                      dirty_bits_sync_collected);
 }
@@ -154,6 +168,13 @@ static void dirty_bits_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
         kvmd_slots_foreach_logged(kvmd, dirty_bits_sync_collected);
     }
     vm->collected = of == KVMD_AHEAD_ROUND && collects == 0;
+}
+
+static void dirty_bits_brake(KvmDirty *kvmd)
+{
+    DirtyBitsVm *vm = kvmd->state;
+
+    vm->brake = vm->can_brake;
 }
 
 /*
@@ -184,6 +205,7 @@ const KvmDirtyOps kvmd_dirty_bits_ops = {
     .sync_slot = dirty_bits_sync_slot,
     .sync_all = dirty_bits_sync_all,
     .sync_ahead = dirty_bits_sync_ahead,
+    .brake = dirty_bits_brake,
     .clear = dirty_bits_clear,
     .outlives_slot = true,
     .clear_publishes = true,

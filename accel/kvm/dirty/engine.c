@@ -178,6 +178,15 @@ void kvmd_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
     g_mutex_unlock(&kvmd->lock);
 }
 
+void kvmd_brake(KvmDirty *kvmd)
+{
+    g_mutex_lock(&kvmd->lock);
+    if (kvmd->ops->brake) {
+        kvmd->ops->brake(kvmd);
+    }
+    g_mutex_unlock(&kvmd->lock);
+}
+
 int kvmd_slot_sync(KvmDirty *kvmd, uint32_t slot_id)
 {
     KvmDirtySlot *slot;

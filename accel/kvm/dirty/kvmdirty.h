@@ -325,6 +325,18 @@ typedef enum KvmDirtyAhead {
 void kvmd_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of);
 
 /*
+ * kvmd_brake:
+ *
+ * Have the guest pay a fault for its next write to each page that the next sync
+ * finds, as it does with all mechanisms but KVMD_DIRTY_BITS.  This is for a
+ * guest that writes faster than its pages can be sent.  To be called before the
+ * kvmd_sync_ahead() of that sync, if there is one; it is over with that sync,
+ * and has no effect on kvmd_slot_sync() and kvmd_slot_clear().  Nothing is done
+ * with another mechanism, and where KVM cannot write-protect what it collects.
+ */
+void kvmd_brake(KvmDirty *kvmd);
+
+/*
  * kvmd_slot_sync:
  * @slot_id: the slot; nothing is done if it is not logged
  *

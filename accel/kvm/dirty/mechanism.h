@@ -57,6 +57,8 @@ struct KvmDirtyOps {
     int (*sync_all)(KvmDirty *kvmd);
     /* Do a part of the sync_all that is about to follow. */
     void (*sync_ahead)(KvmDirty *kvmd, KvmDirtyAhead of);
+    /* The next harvest by sync_all, or ahead of it, makes the guest fault. */
+    void (*brake)(KvmDirty *kvmd);
 
     /*
      * Re-arm the pages of a range that sync_slot left un-armed; the range lies
