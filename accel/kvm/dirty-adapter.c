@@ -701,16 +701,18 @@ static void kvm_dirty_tracking_end(void)
 
 static void kvm_dirty_tracking_sync_ahead(bool stop)
 {
-    kvmd_sync_ahead(kvm_state->dirty->engine);
+    kvmd_sync_ahead(kvm_state->dirty->engine,
+                    stop ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
+}
+
+static void kvm_dirty_tracking_brake(void)
+{
+    kvmd_brake(kvm_state->dirty->engine);
 }
 
 static void kvm_dirty_tracking_look(void)
 {
     kvmd_look(kvm_state->dirty->engine);
-}
-
-static void kvm_dirty_tracking_brake(void)
-{
 }
 
 /* A page enters a ring once after each time that it was armed. */

@@ -37,8 +37,10 @@ typedef struct DirtyTrackingOps {
     void (*begin)(void);
     void (*end)(void);
 
-    /* See dirty_tracking_sync_ahead() and dirty_tracking_look(); without the
-     * BQL. */
+    /*
+     * See dirty_tracking_sync_ahead() and dirty_tracking_look(); without the
+     * BQL.
+     */
     void (*sync_ahead)(bool stop);
     void (*look)(void);
 
@@ -93,10 +95,16 @@ void dirty_tracking_begin(void);
 void dirty_tracking_end(void);
 
 /*
- * dirty_tracking_sync_ahead: a sync of all memory under the BQL is about to
- * follow.  This function does the part that needs no BQL: it reaps the dirty
- * rings, so that the sync finds them nearly empty.  Called without the BQL, on
- * a thread that is registered with RCU.
+ * dirty_tracking_sync_ahead:
+ * @stop: the guest is stopped before the sync, which is the migration's last
+ *
+ * A sync of all memory under the BQL is about to follow.  This function does
+ * the part that needs no BQL.  It reaps the dirty rings, so that the sync finds
+ * them nearly empty.  With dirty-bits it finds what the sync would, and sets
+ * the bits in ram_list.dirty_memory.  A sync that @stop announces then finds
+ * what was written meanwhile, and need not look at the rest of memory; any
+ * other leaves what was written meanwhile to the sync after it.  Called without
+ * the BQL, on a thread that is registered with RCU.
  */
 void dirty_tracking_sync_ahead(bool stop);
 
@@ -111,9 +119,10 @@ void dirty_tracking_look(void);
 bool dirty_tracking_looks(void);
 
 /*
- * dirty_tracking_brake: the guest is to pay a write fault for its next write to
- * each page that the next sync or look finds.  It does so anyway, except where
- * the CPUs' dirty bits tell which pages were written.  No lock is needed.
+ * dirty_tracking_brake: the guest writes faster than its pages are sent, and is
+ * to pay a fault for its next write to each page that the next sync or look
+ * finds.  With all mechanisms but dirty-bits it does so anyway.  To be called
+ * before the dirty_tracking_sync_ahead() of that sync.  No lock is needed.
  */
 void dirty_tracking_brake(void);
 

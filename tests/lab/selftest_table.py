@@ -131,6 +131,9 @@ OURS = (
     Selftest(f"{RACE} -v 3 -t 4 -m bits", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -N", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,split -s {HUGE}", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -W", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -W -x {EVERYBODY}", tdp=True),
     # These take more than a minute on a busy machine.  They notice by
     # themselves that a vCPU is stuck.
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp", 180),
@@ -166,6 +169,9 @@ HOSTILE_OURS = (
     Selftest("x86_64/guest_flush_test"),
     Selftest(f"{RACE} -v 3 -t 4 -m ring", tdp=True),
     Selftest(f"{RACE} -v 1 -t 4 -m bits", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+    Selftest(f"{RACE} -v 1 -t 4 -m bits -W", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -W -n", tdp=True),
 )
 HOSTILE_STOCK = (
     *DIRTY_LOG,
@@ -216,6 +222,7 @@ INTEL_OURS = (
     Selftest(f"{RACE} -v 2 -t 2 -m ring -n", soak=True),
     Selftest(f"{RACE} -v 2 -t 2 -m manual"),
     Selftest(f"{RACE} -v 2 -t 2 -m bits", tdp=True),
+    Selftest(f"{RACE} -v 2 -t 2 -m bits -W", tdp=True),
     Selftest(f"{RACE} -v 2 -t 2 -m bits -x rearm,split -s {HUGE}", tdp=True),
 )
 

@@ -9,10 +9,9 @@
  * active region, "again" a mark for relog, and to note is to mark.
  *
  * The root table R has the entry r, which points to the table P, whose entry p
- * points to the table C of leaves, one of which is x.  r and p have W; x is
- * writable whenever it is present, and has a dirty bit, d.  P and C have a
- * spinlock.  The slot has three bits: dirty, which userspace harvests, opened,
- * and again.
+ * points to the table C of leaves, one of which is x.  All three have W, and x
+ * has a dirty bit, d.  P and C have a spinlock.  The slot has three bits: dirty,
+ * which userspace harvests, opened, and again.
  *
  * vCPUs write and fault for ever, in any order, needed or not; another thread
  * zaps the page, or its table, or takes its dirty bit away by ageing it; another
@@ -26,6 +25,9 @@
  * that it has read long ago, until a flush, and each at another time (I10).  With
  * such a TLB entry it writes and sets nothing.  Contents and memory order are as
  * in order.pml.
+ *
+ * With BRAKE a collect may take W from x, together with d, and a fault gives it
+ * back; a new x has it.
  *
  * With BESIDE another slot, which nobody writes to, has a part of C, and its turn
  * comes first in each collect.
@@ -50,6 +52,7 @@
 #define LINKED              8   /* the same, by a new table */
 #define ALL_BETWEEN         9   /* an entry was closed by opening r */
 #define STALE_ENTRY         10  /* p was used as it was before it was closed */
+#define BRAKED              11  /* a fault gave x its W back */
 #ifdef PROBE
 #define reach(what, when)   assert(what != PROBE || !(when))
 #else
@@ -62,7 +65,7 @@
 #define PRESENT 2
 
 /* All was copied once, and is armed. */
-bool r_w = true, p_w;
+bool r_w = true, p_w, x_w = true;
 byte p = PRESENT, x = PRESENT;
 bool d;
 bool p_lock, c_lock;            /* of the tables P and C */
@@ -173,6 +176,16 @@ inline map()
     fi
 }
 
+/* Without a lock; what is above is opened before, and may be closed since. */
+inline fix_leaf()
+{
+    if
+    :: atomic { x == PRESENT && !x_w -> reach(BRAKED, true); x_w = true };
+        dirty = true
+    :: else
+    fi
+}
+
 proctype vcpu(byte id)
 {
     byte v;
@@ -188,7 +201,7 @@ proctype vcpu(byte id)
     :: atomic { r_w -> r_seen[id] = true }
     :: atomic { p_w -> p_seen[id] = true }
     :: atomic {
-        r_seen[id] && p_seen[id] && x == PRESENT ->
+        r_seen[id] && p_seen[id] && x == PRESENT && x_w ->
         reach(STALE_ENTRY, !p_w);
         d = true;
         tlb[id] = true
@@ -201,6 +214,8 @@ proctype vcpu(byte id)
         link()
     :: atomic { x == NONE -> skip };
         map()
+    :: atomic { x == PRESENT && !x_w -> skip };
+        fix_leaf()
     od;
     running--
 }
@@ -223,13 +238,13 @@ proctype zapper()
 
     do
     :: quiet -> break
-    :: atomic { x == PRESENT -> x = FROZEN; lost = d; d = false };
+    :: atomic { x == PRESENT -> x = FROZEN; x_w = true; lost = d; d = false };
         log_lost();
         flush(v);
         x = NONE
     :: atomic { p == PRESENT -> p = FROZEN; p_w = false };
         if
-        :: atomic { x == PRESENT -> x = FROZEN; lost = d; d = false }
+        :: atomic { x == PRESENT -> x = FROZEN; x_w = true; lost = d; d = false }
         :: else
         fi;
         log_lost();
@@ -287,6 +302,10 @@ inline look()
         if
         :: atomic { d -> reach(LATE, !open); d = false; found = true };
             dirty = true
+#ifdef BRAKE
+        :: atomic { d -> d = false; x_w = false; found = true };
+            dirty = true
+#endif
         :: else
         fi;
         if

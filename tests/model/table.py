@@ -14,6 +14,7 @@ MODELS = (
     Model("summary", ("WRITERS=2",)),
     Model("bits", ("VCPUS=1",)),
     Model("bits", ("VCPUS=1", "BESIDE")),
+    Model("bits", ("VCPUS=1", "BRAKE")),
     Model("ring", ("SIZE=2", "MOST=2")),
     Model("ring", ("SIZE=3", "MOST=1")),
 )

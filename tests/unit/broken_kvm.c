@@ -277,8 +277,13 @@ static void do_harvest(const uint64_t *args)
 
 static void do_ahead(const uint64_t *args)
 {
+    rig_ahead(w.rig, args[0] % 2 ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
+}
+
+static void do_brake(const uint64_t *args)
+{
     (void)args;
-    kvmd_sync_ahead(w.rig->kvmd);
+    kvmd_brake(w.rig->kvmd);
 }
 
 static void do_slot_sync(const uint64_t *args)
@@ -513,7 +518,7 @@ static void do_check(const uint64_t *args)
     w.fake->reset_lies = w.fake->reset_stops = 0;
     w.countdown = 0;
     w.syncs++;
-    rig_sync(w.rig);
+    rig_last_sync(w.rig);
     for (guint i = 0; i < w.rig->blocks->len; i++) {
         check_block(g_ptr_array_index(w.rig->blocks, i));
     }
@@ -533,7 +538,8 @@ static const Command commands[] = {
     { "flood", 4, do_flood, AFTER | AMID },
     { "sync", 0, do_sync, AFTER },
     { "harvest", 0, do_harvest, AFTER },
-    { "ahead", 0, do_ahead, AFTER },
+    { "ahead", 1, do_ahead, AFTER },        /* of the end */
+    { "brake", 0, do_brake, AFTER },
     { "slot-sync", 1, do_slot_sync, AFTER },
     { "clear", 2, do_clear, AFTER },        /* slot, pages at a time */
     { "add", 3, do_add, AFTER },            /* slot, pages, logged */

@@ -111,6 +111,7 @@ static void slot_free(FakeSlot *slot)
         bitmap_free(slot);
         g_free(slot->huge);
         g_free(slot->dirty_bit);
+        g_free(slot->braked);
         g_free(slot->writable);
         g_free(slot);
     }
@@ -326,10 +327,15 @@ static void store(FakeVcpu *v, FakeSlot *slot)
 /* Make the page writable, or with dirty bits its region, and log it if so. */
 static void open_page(FakeVcpu *v, FakeSlot *slot, uint64_t page)
 {
+    bool log = !has_dirty_bits(v->kvm) || slot->braked[page];
+
     if (has_dirty_bits(v->kvm)) {
         region_set_writable(slot, page, true);
     } else {
         slot->writable[page] = true;
+    }
+    slot->braked[page] = false;
+    if (log) {
         mark_dirty(v->kvm, v, slot, page);
     }
 }
@@ -352,7 +358,8 @@ bool fake_write_step(FakeVcpu *v)
     slot = slot_get(k, v->write.slot_id);
     if (!slot || v->write.page >= slot->pages) {
         v->write.active = false;
-    } else if (slot->writable[v->write.page]) {
+    } else if (slot->writable[v->write.page] &&
+               !slot->braked[v->write.page]) {
         store(v, slot);
     } else {
         if (slot_logs(slot)) {
@@ -555,13 +562,14 @@ static void bitmap_new(FakeKvm *k, FakeSlot *slot)
 
 /* Returns: whether any of [@page, @end) was dirty. */
 static bool collect_pages(FakeKvm *k, FakeSlot *slot, uint64_t page,
-                          uint64_t end)
+                          uint64_t end, bool brake)
 {
     bool found = false;
 
     for (; page < end; page++) {
         if (slot->dirty_bit[page]) {
             slot->dirty_bit[page] = false;
+            slot->braked[page] |= brake;
             mark_dirty(k, NULL, slot, page);
             found = true;
         }
@@ -571,7 +579,7 @@ static bool collect_pages(FakeKvm *k, FakeSlot *slot, uint64_t page,
 
 /* The slot's regions that are in [@gpa, @gpa + @size); idle ones close. */
 static void collect_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
-                         uint64_t size)
+                         uint64_t size, bool brake)
 {
     uint64_t page_size = sysconf(_SC_PAGESIZE);
     uint64_t end;
@@ -579,7 +587,7 @@ static void collect_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
     for (uint64_t page = 0; page < slot->pages; page = end) {
         end = region_end(slot, page);
         if (slot->region.guest_phys_addr + page * page_size - gpa < size &&
-            !collect_pages(k, slot, page, end)) {
+            !collect_pages(k, slot, page, end, brake)) {
             region_set_writable(slot, page, false);
         }
     }
@@ -590,7 +598,7 @@ static void collect_slot(FakeKvm *k, FakeSlot *slot)
 {
     if (has_dirty_bits(k)) {
         g_mutex_lock(&k->mmu_lock);
-        collect_part(k, slot, 0, UINT64_MAX);
+        collect_part(k, slot, 0, UINT64_MAX, false);
         g_mutex_unlock(&k->mmu_lock);
     }
 }
@@ -618,6 +626,7 @@ static FakeSlot *slot_new(FakeKvm *k,
     slot->pages = region->memory_size / sysconf(_SC_PAGESIZE);
     slot->writable = g_new0(bool, slot->pages);
     slot->dirty_bit = g_new0(bool, slot->pages);
+    slot->braked = g_new0(bool, slot->pages);
     slot->huge = g_new0(bool, slot->pages / FAKE_HUGE + 1);
     slot->fd = -1;
     if (slot_logs(slot)) {
@@ -667,7 +676,7 @@ static int region_apply(FakeKvm *k,
         return -EINVAL;
     }
     if (has_dirty_bits(k) && slot_logs(*at_id)) {
-        collect_part(k, *at_id, 0, UINT64_MAX);
+        collect_part(k, *at_id, 0, UINT64_MAX, false);
     }
     slot_free(*at_id);
     *at_id = NULL;
@@ -825,10 +834,14 @@ static int protect_regions(FakeKvm *k, struct kvm_write_protect_range range)
 
 static int collect(FakeKvm *k, struct kvm_collect_dirty_bits range)
 {
-    if (!has_dirty_bits(k) || range.flags ||
+    const uint64_t brake = KVM_COLLECT_DIRTY_BITS_WRPROT;
+
+    if (!has_dirty_bits(k) ||
+        range.flags & ~(k->config.no_brake ? 0 : brake) ||
         !widen(&range.gpa, &range.size)) {
         return -EINVAL;
     }
+    k->brakes += range.flags & brake;
     at(k, FAKE_COLLECT_BEGIN, NULL);
     g_mutex_lock(&k->mmu_lock);
     for (int as = 0; as < FAKE_SPACES; as++) {
@@ -836,7 +849,8 @@ static int collect(FakeKvm *k, struct kvm_collect_dirty_bits range)
             FakeSlot *slot = k->slots[as][id];
 
             if (slot && slot_logs(slot)) {
-                collect_part(k, slot, range.gpa, range.size);
+                collect_part(k, slot, range.gpa, range.size,
+                             range.flags & brake);
             }
         }
     }
@@ -992,6 +1006,9 @@ static int check_extension(FakeKvm *k, long capability)
         return k->config.patched & FAKE_CAN_PROTECT ?
             1 | (k->config.cpu_log ? KVM_WRITE_PROTECT_DISABLES_CPU_LOG : 0) :
             0;
+    case KVM_CAP_DIRTY_BITS:
+        return k->config.patched & FAKE_CAN_COLLECT ?
+            1 | (k->config.no_brake ? 0 : KVM_DIRTY_BITS_CAN_WRPROT) : 0;
     default:
         return !!(k->config.patched & patched_bit(capability));
     }
@@ -1165,7 +1182,7 @@ bool fake_page_writable(FakeKvm *k, uint32_t slot_id, uint64_t page)
 
     g_mutex_lock(&k->mmu_lock);
     slot = slot_get(k, slot_id);
-    writable = slot && slot->writable[page];
+    writable = slot && slot->writable[page] && !slot->braked[page];
     g_mutex_unlock(&k->mmu_lock);
     return writable;
 }

@@ -13,7 +13,8 @@
  * A store also sets the page's dirty bit.  In a VM with KVM_CAP_DIRTY_BITS
  * nothing else tells of it: a write to a region that is closed opens the
  * region and logs nothing.  Only a collect moves dirty bits to the bitmap, and
- * closes idle regions.
+ * closes idle regions.  A collect that brakes also closes each page that it
+ * finds; a write to such a page opens the page and logs it.
  *
  * Guest memory is one uint64_t (a stamp) per page, which lies at the
  * userspace_addr of the slot.
@@ -84,6 +85,7 @@ typedef struct FakeConfig {
     int patched;                /* FakePatched */
     bool cpu_log;               /* the CPU has one, which protecting disables */
     int patched_refused;        /* of these: offered, but enabling fails */
+    bool no_brake;              /* a collect knows no flag */
 } FakeConfig;
 
 #define FAKE_RING_MAX (65536 * (int)sizeof(struct kvm_dirty_gfn))
@@ -99,6 +101,7 @@ typedef struct FakeSlot {
     uint64_t pages;
     bool *writable;
     bool *dirty_bit;            /* the CPU's */
+    bool *braked;               /* not writable, wherever it is */
     bool *huge;                 /* per FAKE_HUGE pages: mapped by a huge page */
     uint64_t *dirty;            /* the bitmap; NULL if there is none */
     uint64_t *summary;          /* and its summary, if it can be mapped */
@@ -181,6 +184,7 @@ struct FakeKvm {
     /* How often each was called, under slots_lock. */
     unsigned resets, region_sets, gets, clears;
     unsigned protects, range_protects, maps, splits, collects;
+    unsigned brakes;            /* of the collects */
     unsigned ioctls;            /* all of them */
     uint64_t rearmed;           /* pages, by resets */
 };

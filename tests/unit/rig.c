@@ -518,6 +518,20 @@ int rig_harvest(Rig *r)
     return kvmd_sync(r->kvmd);
 }
 
+void rig_ahead(Rig *r, KvmDirtyAhead of)
+{
+    r->ahead = of == KVMD_AHEAD_ROUND;
+    kvmd_sync_ahead(r->kvmd, of);
+}
+
+int rig_last_sync(Rig *r)
+{
+    if (r->ahead) {
+        rig_ahead(r, KVMD_AHEAD_STOP);
+    }
+    return rig_sync(r);
+}
+
 /*
  * A switch re-arms all pages.  If nobody clears after it, pending pages stay
  * armed.

@@ -65,6 +65,7 @@ struct Rig {
     /* Copy a page even if it could not be re-armed, as QEMU does. */
     bool heedless;
     bool held;                  /* reaper_held() */
+    bool ahead;                 /* a sync may leave what is new */
     void (*watch)(Rig *r);      /* called by publish(), if set */
     GThread *reaper;
     GMutex copy_lock;
@@ -132,6 +133,13 @@ int rig_sync(Rig *r);
 int rig_slot_sync(Rig *r, uint32_t slot_id);
 /* kvmd_sync() alone: pages yet to be re-armed stay pending. */
 int rig_harvest(Rig *r);
+/* kvmd_sync_ahead(): pages yet to be re-armed stay pending. */
+void rig_ahead(Rig *r, KvmDirtyAhead of);
+/*
+ * rig_sync(), after a kvmd_sync_ahead() of the end if one of a round may have
+ * it leave something.  Only one thread calls these two.
+ */
+int rig_last_sync(Rig *r);
 /* kvmd_switch(); returns what that returned. */
 bool rig_try_switch(Rig *r, KvmDirtyMechanism mechanism, GError **error);
 /* The same, but it must succeed. */

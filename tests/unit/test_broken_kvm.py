@@ -72,7 +72,8 @@ WRITE = command("write", CPU, SLOT, PAGE, COUNT)
 FLOOD = command("flood", CPU, SLOT, PAGE, COUNT)
 LIFE = (
     WRITE, WRITE, SYNC, SYNC, command("harvest"),
-    command("ahead"), command("slot-sync", SLOT), command("clear", SLOT, PAGE),
+    command("ahead", st.integers(0, 1)), command("brake"),
+    command("slot-sync", SLOT), command("clear", SLOT, PAGE),
     command("add", SLOT, PAGE, st.integers(0, 3)), command("remove", SLOT),
     command("log", SLOT, st.integers(0, 1)), command("vcpu", CPU),
     CHECK,

@@ -30,7 +30,8 @@ static void test_rounds(void)
         for (int round = 0; round < 8; round++) {
             rig_write_range(v, 0, round * 29, 70);
             rig_write_range(v, 5, round, 30);
-            kvmd_sync_ahead(r->kvmd);
+            kvmd_brake(r->kvmd);
+            rig_ahead(r, round % 2 ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
             g_assert_cmpint(rig_sync(r), ==, 0);
             rig_check(r);
         }

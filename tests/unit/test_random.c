@@ -161,6 +161,9 @@ static void step_sync(void)
 {
     if (one_in(3)) {
         rig_slot_sync(w.rig, any(SLOTS));
+    } else if (one_in(5)) {
+        kvmd_brake(w.rig->kvmd);
+        rig_ahead(w.rig, any(2) ? KVMD_AHEAD_ROUND : KVMD_AHEAD_STOP);
     } else if (one_in(4)) {
         rig_harvest(w.rig);
     } else {
@@ -272,7 +275,7 @@ static void check(void)
     hooks(false);
     fake_fail_no_more(w.rig->fake);
     finish_all();
-    rig_sync(w.rig);
+    rig_last_sync(w.rig);
     rig_check(w.rig);
     hooks(true);
 }

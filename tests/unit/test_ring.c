@@ -107,7 +107,7 @@ static void test_full_reaps_own(void)
 }
 
 /* A reap ahead of a sync disturbs no vCPU; the sync finds new pages. */
-static void test_sync_ahead(void)
+static void sync_ahead(KvmDirtyAhead of)
 {
     Rig *r = strict_rig(SIZE);
     RigBlock *b = rig_add(r, 0, PAGES, true);
@@ -115,7 +115,7 @@ static void test_sync_ahead(void)
 
     rig_write_range(v, 0, 0, 50);
     rig_write_range(other, 0, 100, 50);
-    kvmd_sync_ahead(r->kvmd);
+    rig_ahead(r, of);
     g_assert_cmpuint(rig_published(b), ==, 100);
     g_assert_cmpuint(r->kicks, ==, 0);
     rig_write_range(v, 0, 40, 20);
@@ -126,6 +126,12 @@ static void test_sync_ahead(void)
     rig_vcpu_free(v);
     rig_vcpu_free(other);
     rig_free(r);
+}
+
+static void test_sync_ahead(void)
+{
+    sync_ahead(KVMD_AHEAD_ROUND);
+    sync_ahead(KVMD_AHEAD_STOP);
 }
 
 /* With PML 576 entries are in reserve; the engine must not care. */

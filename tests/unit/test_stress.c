@@ -144,7 +144,7 @@ static void step_check(void)
 {
     pause_all();
     g_mutex_lock(&w.display_lock);
-    g_assert_cmpint(rig_sync(w.rig), ==, 0);
+    g_assert_cmpint(rig_last_sync(w.rig), ==, 0);
     rig_check(w.rig);
     g_mutex_unlock(&w.display_lock);
     resume_all();
@@ -154,6 +154,10 @@ static void step_sync(void)
 {
     uint64_t n = any(w.rand, 5);
 
+    if (any(w.rand, 2)) {
+        kvmd_brake(w.rig->kvmd);
+        rig_ahead(w.rig, any(w.rand, 2) ? KVMD_AHEAD_ROUND : KVMD_AHEAD_STOP);
+    }
     if (n < BLOCKS) {
         g_assert_cmpint(rig_slot_sync(w.rig, n), ==, 0);
     } else {
@@ -370,7 +374,7 @@ static void test_kind(const void *data)
         step();
     }
     threads_join();
-    rig_sync(w.rig);
+    rig_last_sync(w.rig);
     rig_check(w.rig);
     /* The kind of trouble that was asked for did come. */
     g_assert_cmpint(lost() > 0, ==, overflows(kind));

@@ -15,6 +15,11 @@
  * same, since it comes just before pages are read: what was written since the
  * sync is published then, and need not be read once more after the next sync.
  *
+ * kvmd_sync_ahead() may collect for a sync, since a collect and the harvest
+ * after it need no lock of the VMM's.  The sync then harvests only.  Nothing is
+ * lost by that: a dirty bit waits for the next collect, and a page that is in
+ * the bitmap without a collect, because of a fault, has one as well.
+ *
  * The capability is for the life of the VM: KVM no longer write-protects
  * single pages, and a harvest without a collect finds no write.  With "log"
  * KVM collects by itself.
@@ -27,6 +32,20 @@
 /* More than a CPU can address. */
 #define ALL_MEMORY (UINT64_C(1) << 52)
 
+/*
+ * How many collects are made ahead of the last sync.  The first takes the dirty
+ * bits of memory that is no longer written to, the second finds none and closes
+ * it, the third finds it closed: the collect of the sync does not look at it.
+ */
+#define COLLECTS_AHEAD 3
+
+/* kvmd->state */
+typedef struct DirtyBitsVm {
+    bool can_brake;             /* KVM write-protects what it collects */
+    bool brake;                 /* the next collect for a sync does so */
+    bool collected;             /* for the next sync, and it need not collect */
+} DirtyBitsVm;
+
 static bool dirty_bits_enable(KvmDirty *kvmd, GError **error)
 {
     const char *name = kvmd_dirty_bits_ops.name;
@@ -35,9 +54,26 @@ static bool dirty_bits_enable(KvmDirty *kvmd, GError **error)
         kvmd_cap_need(kvmd, KVMD_CAP_DIRTY_BITS, name, error);
 }
 
+static void dirty_bits_begin(KvmDirty *kvmd)
+{
+    DirtyBitsVm *vm = g_new0(DirtyBitsVm, 1);
+
+    vm->can_brake = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_BITS) &
+        KVM_DIRTY_BITS_CAN_WRPROT;
+    kvmd->state = vm;
+}
+
+static void dirty_bits_end(KvmDirty *kvmd)
+{
+    g_clear_pointer(&kvmd->state, g_free);
+}
+
+/* Nobody has collected the pages of @slot. */
 static void dirty_bits_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    (void)kvmd;
+    DirtyBitsVm *vm = kvmd->state;
+
+    vm->collected = false;
     slot->state = g_new0(KvmDirtyMap, 1);
 }
 
@@ -53,9 +89,12 @@ static void dirty_bits_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->state, g_free);
 }
 
-static int dirty_bits_collect(KvmDirty *kvmd, uint64_t gpa, uint64_t size)
+static int dirty_bits_collect(KvmDirty *kvmd, uint64_t gpa, uint64_t size,
+                              uint64_t flags)
 {
-    struct kvm_collect_dirty_bits range = { .gpa = gpa, .size = size };
+    struct kvm_collect_dirty_bits range = {
+        .gpa = gpa, .size = size, .flags = flags,
+    };
 
     return kvmd_vm_ioctl(kvmd, KVM_COLLECT_DIRTY_BITS, &range);
 }
@@ -74,7 +113,7 @@ static int dirty_bits_harvest(KvmDirty *kvmd, KvmDirtySlot *slot,
 {
     int ret = dirty_bits_collect(kvmd, slot->region.guest_phys_addr +
                                  first * kvmd->page_size,
-                                 pages * kvmd->page_size);
+                                 pages * kvmd->page_size, 0);
 
     return ret < 0 ? ret : dirty_bits_take(kvmd, slot, first, pages);
 }
@@ -91,17 +130,61 @@ static int dirty_bits_sync_collected(KvmDirty *kvmd, KvmDirtySlot *slot)
 
 /*
  * One collect for all slots: several show the same memory, and KVM takes what
- * has no dirty bit at a second look for idle.  If that fails, each slot has a
- * collect of its own to fail with.
+ * has no dirty bit at a second look for idle.
+ */
+static int dirty_bits_collect_all(KvmDirty *kvmd)
+{
+    DirtyBitsVm *vm = kvmd->state;
+    int64_t start = kvmd_now();
+    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY, vm->brake ?
+                                 KVM_COLLECT_DIRTY_BITS_WRPROT : 0);
+
+    vm->brake = false;
+    kvmd->stats.harvest_ns += kvmd_now() - start;
+    return ret;
+}
+
+/*
+ * If the collect for all slots fails, each slot has one of its own to fail
+ * with.
  */
 static int dirty_bits_sync_all(KvmDirty *kvmd)
 {
-    int64_t start = kvmd_now();
-    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY);
+    DirtyBitsVm *vm = kvmd->state;
+    int ret = vm->collected ? 0 : dirty_bits_collect_all(kvmd);
 
-    kvmd->stats.harvest_ns += kvmd_now() - start;
+    vm->collected = false;
+    vm->brake = false;
     return kvmd_slots_foreach_logged(kvmd, ret < 0 ? dirty_bits_sync_slot :
                                      dirty_bits_sync_collected);
+}
+
+/* Returns: whether KVM could collect. */
+static bool dirty_bits_harvest_all(KvmDirty *kvmd)
+{
+    if (dirty_bits_collect_all(kvmd) < 0) {
+        return false;
+    }
+    kvmd_slots_foreach_logged(kvmd, dirty_bits_sync_collected);
+    return true;
+}
+
+static void dirty_bits_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
+{
+    DirtyBitsVm *vm = kvmd->state;
+    int collects = of == KVMD_AHEAD_STOP ? COLLECTS_AHEAD : 1;
+
+    while (collects > 0 && dirty_bits_harvest_all(kvmd)) {
+        collects--;
+    }
+    vm->collected = of == KVMD_AHEAD_ROUND && collects == 0;
+}
+
+static void dirty_bits_brake(KvmDirty *kvmd)
+{
+    DirtyBitsVm *vm = kvmd->state;
+
+    vm->brake = vm->can_brake;
 }
 
 /*
@@ -124,11 +207,16 @@ static int dirty_bits_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
 const KvmDirtyOps kvmd_dirty_bits_ops = {
     .name = "dirty-bits",
     .enable = dirty_bits_enable,
+    .begin = dirty_bits_begin,
+    .end = dirty_bits_end,
     .slot_start = dirty_bits_slot_start,
     .slot_started = dirty_bits_slot_started,
     .slot_stop = dirty_bits_slot_stop,
     .sync_slot = dirty_bits_sync_slot,
     .sync_all = dirty_bits_sync_all,
+    .sync_ahead = dirty_bits_sync_ahead,
+    .harvest_all = dirty_bits_harvest_all,
+    .brake = dirty_bits_brake,
     .clear = dirty_bits_clear,
     .outlives_slot = true,
     .clear_publishes = true,

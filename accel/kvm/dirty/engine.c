@@ -170,11 +170,20 @@ int kvmd_sync(KvmDirty *kvmd)
     return ret;
 }
 
-void kvmd_sync_ahead(KvmDirty *kvmd)
+void kvmd_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
 {
     g_mutex_lock(&kvmd->lock);
     if (kvmd->ops->sync_ahead) {
-        kvmd->ops->sync_ahead(kvmd);
+        kvmd->ops->sync_ahead(kvmd, of);
+    }
+    g_mutex_unlock(&kvmd->lock);
+}
+
+void kvmd_brake(KvmDirty *kvmd)
+{
+    g_mutex_lock(&kvmd->lock);
+    if (kvmd->ops->brake) {
+        kvmd->ops->brake(kvmd);
     }
     g_mutex_unlock(&kvmd->lock);
 }
@@ -182,8 +191,8 @@ void kvmd_sync_ahead(KvmDirty *kvmd)
 void kvmd_look(KvmDirty *kvmd)
 {
     g_mutex_lock(&kvmd->lock);
-    if (kvmd->ops->sync_ahead) {
-        kvmd->ops->sync_ahead(kvmd);
+    if (kvmd->ops->harvest_all) {
+        kvmd->ops->harvest_all(kvmd);
     } else {
         kvmd_slots_foreach_logged(kvmd, kvmd->ops->sync_slot);
     }

@@ -299,21 +299,49 @@ int kvmd_slot_set(KvmDirty *kvmd,
  * kvmd_sync:
  *
  * Harvest all logged slots and publish their pages.  Every write that a vCPU
- * completed before the call is published when it returns.
+ * completed before the call is published when it returns, unless
+ * kvmd_sync_ahead() was called with KVMD_AHEAD_ROUND since the last sync.
  *
  * Returns: 0, or -errno of the ioctl that failed; the library has then
  * published too many pages rather than too few.
  */
 int kvmd_sync(KvmDirty *kvmd);
 
+/* What comes with the kvmd_sync() that a kvmd_sync_ahead() is ahead of. */
+typedef enum KvmDirtyAhead {
+    KVMD_AHEAD_ROUND,       /* another round: the guest goes on */
+    KVMD_AHEAD_STOP,        /* the end: the guest is stopped before the sync */
+} KvmDirtyAhead;
+
 /*
  * kvmd_sync_ahead:
+ * @of: what comes with the sync
  *
- * Do a part of the kvmd_sync() that is about to follow: reap the rings as they
- * are, without making any vCPU leave KVM_RUN.  A caller that needs a lock for
- * kvmd_sync() need not hold it here.  Does nothing where there are no rings.
+ * Do a part of the kvmd_sync() that is about to follow.  A caller that needs a
+ * lock for kvmd_sync() need not hold it here.  It needs it for less time then:
+ *  - With rings, they are reaped as they are, without making any vCPU leave
+ *    KVM_RUN.
+ *  - With KVMD_DIRTY_BITS and KVMD_AHEAD_ROUND, all slots are harvested and
+ *    published.  The next kvmd_sync() then publishes what was written before
+ *    this call, and leaves what was written since to the sync after it.
+ *  - With KVMD_DIRTY_BITS and KVMD_AHEAD_STOP, memory to which nobody writes
+ *    any more is harvested so often that the sync need not look at it.  That
+ *    sync leaves nothing, whatever was done ahead before.
+ *  - With the others nothing is done.
  */
-void kvmd_sync_ahead(KvmDirty *kvmd);
+void kvmd_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of);
+
+/*
+ * kvmd_brake:
+ *
+ * Have the guest pay a fault for its next write to each page that the next sync
+ * finds, as it does with all mechanisms but KVMD_DIRTY_BITS.  This is for a
+ * guest that writes faster than its pages can be sent.  To be called before the
+ * kvmd_sync_ahead() of that sync, if there is one; it is over with that sync,
+ * and has no effect on kvmd_slot_sync() and kvmd_slot_clear().  Nothing is done
+ * with another mechanism, and where KVM cannot write-protect what it collects.
+ */
+void kvmd_brake(KvmDirty *kvmd);
 
 /*
  * kvmd_look:

@@ -55,8 +55,15 @@ struct KvmDirtyOps {
     int (*sync_slot)(KvmDirty *kvmd, KvmDirtySlot *slot);
     /* The same for all slots; if NULL, sync_slot is called for each. */
     int (*sync_all)(KvmDirty *kvmd);
+    /*
+     * Harvest and publish what can be had although vCPUs run.  If NULL,
+     * sync_slot is called for each slot.  Returns: false if KVM refused.
+     */
+    bool (*harvest_all)(KvmDirty *kvmd);
     /* Do a part of the sync_all that is about to follow. */
-    void (*sync_ahead)(KvmDirty *kvmd);
+    void (*sync_ahead)(KvmDirty *kvmd, KvmDirtyAhead of);
+    /* The next harvest by sync_all, or ahead of it, makes the guest fault. */
+    void (*brake)(KvmDirty *kvmd);
 
     /*
      * Re-arm the pages of a range that sync_slot left un-armed; the range lies

@@ -153,7 +153,8 @@ int kvm_arch_dirty_tracking_check_extension(struct kvm *kvm, long ext)
 	case KVM_CAP_EAGER_PAGE_SPLIT:
 		return 1;
 	case KVM_CAP_DIRTY_BITS:
-		return kvm_mmu_has_dirty_bits(kvm);
+		return kvm_mmu_has_dirty_bits(kvm) ?
+		       1 | KVM_DIRTY_BITS_CAN_WRPROT : 0;
 	default:
 		return kvm_dirty_tracking_check_extension(ext);
 	}
@@ -217,21 +218,26 @@ static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_write_protect_ra
 static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_collect_dirty_bits));
 static_assert(sizeof(struct tracked_range) == sizeof(struct kvm_split_huge_pages));
 
+typedef gfn_t (*range_fn)(struct kvm *kvm, gfn_t start, gfn_t end);
+
 /*
- * Calls @fn for the range that userspace gives, under slots_lock.  @fn returns
- * where it stopped, and userspace gets the rest of the range back.  Returns 1
- * if there is a rest, 0 if not, or -errno.
+ * Calls @fn for the range that userspace gives, under slots_lock; or @fn_flag,
+ * which may be NULL, if userspace gives @flag.  Either returns where it stopped,
+ * and userspace gets the rest of the range back.  Returns 1 if there is a rest,
+ * 0 if not, or -errno.
  */
-static long go_through(struct kvm *kvm, void __user *argp,
-		       gfn_t (*fn)(struct kvm *kvm, gfn_t start, gfn_t end))
+static long go_through(struct kvm *kvm, void __user *argp, range_fn fn,
+		       u64 flag, range_fn fn_flag)
 {
 	struct tracked_range range;
 	gfn_t end, stop;
 
 	if (copy_from_user(&range, argp, sizeof(range)))
 		return -EFAULT;
-	if (range.flags || !is_page_range(range.gpa, range.size))
+	if (range.flags & ~flag || !is_page_range(range.gpa, range.size))
 		return -EINVAL;
+	if (range.flags)
+		fn = fn_flag;
 
 	end = gpa_to_gfn(range.gpa + range.size);
 	mutex_lock(&kvm->slots_lock);
@@ -252,7 +258,7 @@ static long write_protect_range(struct kvm *kvm, void __user *argp)
 	if (!kvm_write_protect_enabled(kvm))
 		return -ENXIO;
 
-	left = go_through(kvm, argp, kvm_mmu_write_protect_range);
+	left = go_through(kvm, argp, kvm_mmu_write_protect_range, 0, NULL);
 	if (left >= 0)
 		atomic64_inc(&kvm->stat.write_protect_range);
 	return left > 0 ? -EINTR : left;
@@ -265,7 +271,9 @@ static long collect_dirty_bits(struct kvm *kvm, void __user *argp)
 	if (!kvm_dirty_bits_enabled(kvm))
 		return -ENXIO;
 
-	left = go_through(kvm, argp, kvm_mmu_collect_dirty_bits);
+	left = go_through(kvm, argp, kvm_mmu_collect_dirty_bits,
+			  KVM_COLLECT_DIRTY_BITS_WRPROT,
+			  kvm_mmu_collect_and_wrprot);
 	return left > 0 ? -EINTR : left;
 }
 
@@ -276,7 +284,7 @@ static long split_huge_pages(struct kvm *kvm, void __user *argp)
 	if (!READ_ONCE(kvm->arch.dirty_tracking.splits))
 		return -ENXIO;
 
-	left = go_through(kvm, argp, kvm_split_range);
+	left = go_through(kvm, argp, kvm_split_range, 0, NULL);
 	return left > 0 ? 0 : left;
 }
 

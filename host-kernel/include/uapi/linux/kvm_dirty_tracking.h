@@ -13,7 +13,7 @@
  * Capabilities of a VM, all off until KVM_ENABLE_CAP turns them on.
  * KVM_CHECK_EXTENSION returns 1 for each that the host has.  To that it adds
  * KVM_WRITE_PROTECT_DISABLES_CPU_LOG for KVM_CAP_WRITE_PROTECT_ALL_MEM, if that
- * is so.
+ * is so, and KVM_DIRTY_BITS_CAN_WRPROT for KVM_CAP_DIRTY_BITS.
  */
 #define KVM_CAP_WRITE_PROTECT_ALL_MEM		0x46440001
 #define KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT	0x46440002
@@ -27,6 +27,9 @@
  * guest takes a fault for each page that it writes.
  */
 #define KVM_WRITE_PROTECT_DISABLES_CPU_LOG	(1U << 1)
+
+/* KVM_COLLECT_DIRTY_BITS knows the flag KVM_COLLECT_DIRTY_BITS_WRPROT. */
+#define KVM_DIRTY_BITS_CAN_WRPROT		(1U << 1)
 
 /*
  * KVM_ENABLE_CAP(KVM_CAP_EAGER_PAGE_SPLIT): args[0] is one of these; args[1] is
@@ -108,8 +111,11 @@ struct kvm_split_huge_pages {
 struct kvm_collect_dirty_bits {
 	__u64 gpa;		/* in and out */
 	__u64 size;		/* in and out */
-	__u64 flags;		/* must be 0 */
+	__u64 flags;
 };
+
+/* Write-protect the pages that are found: the next write to each is a fault. */
+#define KVM_COLLECT_DIRTY_BITS_WRPROT	(1ULL << 0)
 
 #define KVM_COLLECT_DIRTY_BITS	\
 	_IOWR(KVMIO, 0xf5, struct kvm_collect_dirty_bits)

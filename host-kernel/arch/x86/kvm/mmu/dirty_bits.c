@@ -32,6 +32,11 @@
  * later, if at all, so that the page may be written after userspace has
  * harvested it.  The next collect logs it again, and flushes.
  *
+ * A collect that wrprots what it finds clears the W bit of a leaf together with
+ * its dirty bit.  Nothing is concluded from that: the next write is a fault,
+ * which makes the leaf writable and logs the page, and then sets the dirty bit
+ * as well.  Its region stays active as it would have without.
+ *
  * Pages that shadow page tables map are tracked by write faults, not by dirty
  * bits.  A page that becomes writable there is logged and marked for relog.  A
  * collect takes these marks, and then wrprots all loaded shadow roots.
@@ -56,6 +61,7 @@
 struct collect {
 	struct kvm *kvm;
 	struct kvm_memory_slot *slot;
+	u64 clear;		/* from a leaf that has a dirty bit */
 	u64 tables;
 	u64 pages;
 	bool flush;
@@ -269,15 +275,18 @@ void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 	log_huge(slot, gfn, level, true);
 }
 
-/* Returns whether the dirty bit was set. */
-static bool clear_dirty(u64 *sptep)
+/*
+ * Clears the bits @clear, one of which is the dirty bit, if that is set.
+ * Returns whether it was.
+ */
+static bool clear_dirty(u64 *sptep, u64 clear)
 {
 	u64 old = READ_ONCE(*sptep);
 
 	do {
 		if (!is_shadow_present_pte(old) || !(old & shadow_dirty_mask))
 			return false;
-	} while (!try_cmpxchg64(sptep, &old, old & ~shadow_dirty_mask));
+	} while (!try_cmpxchg64(sptep, &old, old & ~clear));
 
 	kvm_set_pfn_dirty(spte_to_pfn(old));
 	return true;
@@ -300,38 +309,38 @@ static __always_inline u64 all_bits_of_8(const u64 *sptes)
 			 sptes[4] | sptes[5] | sptes[6] | sptes[7]);
 }
 
-static unsigned long collect_some(u64 *sptes, unsigned long count)
+static unsigned long collect_some(u64 *sptes, unsigned long count, u64 clear)
 {
 	const u64 mask = shadow_dirty_mask;
 	unsigned long bits = 0, i;
 
 	for (i = 0; i < count; i++)
-		if (READ_ONCE(sptes[i]) & mask && clear_dirty(&sptes[i]))
+		if (READ_ONCE(sptes[i]) & mask && clear_dirty(&sptes[i], clear))
 			bits |= BIT(i);
 	return bits;
 }
 
-static unsigned long collect_8(u64 *sptes)
+static unsigned long collect_8(u64 *sptes, u64 clear)
 {
 	return all_bits_of_8(sptes) & shadow_dirty_mask ?
-	       collect_some(sptes, 8) : 0;
+	       collect_some(sptes, 8, clear) : 0;
 }
 
 /*
  * Collects up to BITS_PER_LONG leaves.  Returns a bit for each that was
  * written, which often is few of them.
  */
-static unsigned long collect_word(u64 *sptes, unsigned long count)
+static unsigned long collect_word(u64 *sptes, unsigned long count, u64 clear)
 {
 	unsigned long bits = 0, i;
 
 	for (i = 0; i + 16 <= count; i += 16)
 		if ((all_bits_of_8(&sptes[i]) | all_bits_of_8(&sptes[i + 8])) &
 		    shadow_dirty_mask)
-			bits |= (collect_8(&sptes[i]) |
-				 collect_8(&sptes[i + 8]) << 8) << i;
+			bits |= (collect_8(&sptes[i], clear) |
+				 collect_8(&sptes[i + 8], clear) << 8) << i;
 	if (i < count)
-		bits |= collect_some(&sptes[i], count - i) << i;
+		bits |= collect_some(&sptes[i], count - i, clear) << i;
 	return bits;
 }
 
@@ -344,7 +353,7 @@ static unsigned long collect_leaves(struct collect *c, u64 *sptes, gfn_t gfn)
 	sptes += (c->slot->base_gfn + page) % SPTE_ENT_PER_PAGE;
 	for (; page < end; page = next) {
 		next = min(ALIGN_DOWN(page, BITS_PER_LONG) + BITS_PER_LONG, end);
-		bits = collect_word(sptes, next - page);
+		bits = collect_word(sptes, next - page, c->clear);
 		sptes += next - page;
 		if (bits) {
 			kvm_dirty_bitmap_log(c->slot->shared_bitmap,
@@ -563,7 +572,9 @@ static void finish_collect(struct collect *c, gfn_t start, gfn_t end)
 void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 				     struct kvm_memory_slot *slot)
 {
-	struct collect c = { .kvm = kvm, .slot = slot };
+	struct collect c = {
+		.kvm = kvm, .slot = slot, .clear = shadow_dirty_mask,
+	};
 	gfn_t end = slot->base_gfn + slot->npages;
 
 	lockdep_assert_held(&kvm->slots_lock);
@@ -595,10 +606,10 @@ static void collect_step(struct kvm *kvm, gfn_t start, gfn_t end, void *data)
 	}
 }
 
-gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
+static gfn_t collect_range(struct kvm *kvm, gfn_t start, gfn_t end, u64 clear)
 {
 	gfn_t aligned = ALIGN_DOWN(start, REGION_PAGES), stop;
-	struct collect c = { .kvm = kvm };
+	struct collect c = { .kvm = kvm, .clear = clear };
 
 	lockdep_assert_held(&kvm->slots_lock);
 
@@ -606,4 +617,14 @@ gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
 				      COLLECT_STEP, collect_step, &c);
 	finish_collect(&c, aligned, stop);
 	return min(stop, end);
+}
+
+gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end)
+{
+	return collect_range(kvm, start, end, shadow_dirty_mask);
+}
+
+gfn_t kvm_mmu_collect_and_wrprot(struct kvm *kvm, gfn_t start, gfn_t end)
+{
+	return collect_range(kvm, start, end, shadow_dirty_mask | PT_WRITABLE_MASK);
 }

@@ -124,11 +124,12 @@ void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot);
 
 /*
  * Collect [start, end), widened to whole regions, or a whole slot.  TLBs have
- * been flushed on return.  A signal stops kvm_mmu_collect_dirty_bits(), which
- * returns the end of what it has collected, or @end.  Under slots_lock; may
- * sleep.
+ * been flushed on return.  A signal stops the first two, which return the end
+ * of what they have collected, or @end.  kvm_mmu_collect_and_wrprot() also
+ * wrprots the leaves that have a dirty bit.  Under slots_lock; may sleep.
  */
 gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end);
+gfn_t kvm_mmu_collect_and_wrprot(struct kvm *kvm, gfn_t start, gfn_t end);
 void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 				     struct kvm_memory_slot *slot);
 
@@ -157,6 +158,12 @@ static inline int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
 static inline void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot) {}
 
 static inline gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start,
+					       gfn_t end)
+{
+	return end;
+}
+
+static inline gfn_t kvm_mmu_collect_and_wrprot(struct kvm *kvm, gfn_t start,
 					       gfn_t end)
 {
 	return end;

@@ -76,11 +76,21 @@ static uint64_t take(struct rig *rig)
 	return shared_bitmap_harvest(&rig->shared, 0, rig->mem.npages, rig->got);
 }
 
+static uint64_t collect_flags(struct rig *rig, uint64_t flags)
+{
+	vm_collect_dirty_bits_flags(rig->vm, rig->mem.gpa,
+				    rig->mem.npages * PAGE_SIZE, flags);
+	return take(rig);
+}
+
 static uint64_t collect(struct rig *rig)
 {
-	vm_collect_dirty_bits(rig->vm, rig->mem.gpa,
-			      rig->mem.npages * PAGE_SIZE);
-	return take(rig);
+	return collect_flags(rig, 0);
+}
+
+static uint64_t collect_and_wrprot(struct rig *rig)
+{
+	return collect_flags(rig, KVM_COLLECT_DIRTY_BITS_WRPROT);
 }
 
 /* What the last harvest found is pages 0, stride, ... of [first, first + n). */
@@ -137,8 +147,9 @@ static void test_opt_in(void)
 	struct kvm_vm *vm;
 
 	vm = vm_create(1);
-	TEST_ASSERT(vm_check_cap(vm, KVM_CAP_DIRTY_BITS) == 1,
-		    "KVM_CAP_DIRTY_BITS is not 1 on a VM");
+	TEST_ASSERT(vm_check_cap(vm, KVM_CAP_DIRTY_BITS) ==
+		    (1 | KVM_DIRTY_BITS_CAN_WRPROT),
+		    "KVM_CAP_DIRTY_BITS and its flag are not all on a VM");
 	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 0), ENXIO);
 
 	/* Only with the two others, in any order. */
@@ -186,8 +197,17 @@ static void test_arguments(void)
 				       ARRAY_SIZE(dirty_bits_caps), 1, &vcpu);
 	uint64_t max = (vm->max_gfn + 1) * PAGE_SIZE;
 
-	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 1), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 2), EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE,
+					   KVM_COLLECT_DIRTY_BITS_WRPROT | 2),
+		   EINVAL);
 	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE, 1ULL << 63), EINVAL);
+	TEST_ERRNO(__vm_write_protect_range(vm, 0, PAGE_SIZE,
+					    KVM_COLLECT_DIRTY_BITS_WRPROT),
+		   EINVAL);
+	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, 0,
+					   KVM_COLLECT_DIRTY_BITS_WRPROT),
+		   EINVAL);
 	TEST_ERRNO(__vm_collect_dirty_bits(vm, 1, PAGE_SIZE, 0), EINVAL);
 	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, PAGE_SIZE - 1, 0), EINVAL);
 	TEST_ERRNO(__vm_collect_dirty_bits(vm, 0, 0, 0), EINVAL);
@@ -201,6 +221,8 @@ static void test_arguments(void)
 	vm_collect_dirty_bits(vm, TEST_GPA, PG_SIZE_1G);
 	vm_collect_dirty_bits(vm, max, PG_SIZE_1G);
 	vm_collect_dirty_bits(vm, 0, EVERYTHING);
+	vm_collect_dirty_bits_flags(vm, 0, EVERYTHING,
+				    KVM_COLLECT_DIRTY_BITS_WRPROT);
 	guest_finish(vcpu);
 	kvm_vm_free(vm);
 }
@@ -293,6 +315,81 @@ static void test_opened(void)
 	expect_pages(collect(&rig), 2 * PAGES_2M, "two of them");
 	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables + 2);
 	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages + 2 * PAGES_2M);
+	rig_free(&rig);
+}
+
+/* Writes pages, and returns how many faults that was. */
+static uint64_t faults_of(struct rig *rig, uint64_t first, uint64_t n,
+			  uint64_t stride)
+{
+	uint64_t taken = vcpu_page_faults(rig->vcpu);
+
+	write_pages(rig, first, n, stride);
+	return vcpu_page_faults(rig->vcpu) - taken;
+}
+
+/*
+ * What a collect finds, and write-protects, costs one fault at the next write;
+ * what it does not find, and whatever one without the flag does, costs none.
+ */
+static void test_wrprot(void)
+{
+	const uint64_t n = 2 * PAGES_2M, found = DIV_ROUND_UP(n, 4);
+	struct rig rig;
+	int round;
+
+	/* Huge pages would be split by the first writes. */
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, n, 0))
+		return;
+	collect(&rig);
+	write_pages(&rig, 0, n, 1);
+	collect(&rig);
+
+	for (round = 0; round < 8; round++) {
+		write_pages(&rig, 0, n, 4);
+		collect_and_wrprot(&rig);
+		expect(&rig, 0, n, 4, "found and write-protected");
+		expect_pages(collect_and_wrprot(&rig), 0, "nothing written");
+
+		/* So that the tables are closed, too; one fault opens both. */
+		if (round & 1)
+			collect(&rig);
+		if (round & 2)
+			vm_write_protect_all(rig.vm);
+		if (round & 4)
+			zap(&rig, PAGES_2M / 2);
+		take(&rig);
+
+		if (round == 0) {
+			/* What was not found is as it was. */
+			ASSERT_EQ(faults_of(&rig, 2, n - 2, 4), 2);
+			ASSERT_EQ(faults_of(&rig, 0, n, 4), found);
+			ASSERT_EQ(faults_of(&rig, 0, n, 4), 0);
+			collect(&rig);
+			expect(&rig, 0, n, 2, "by a fault, and without");
+		}
+		write_pages(&rig, 0, n, 3);
+		collect(&rig);
+		expect(&rig, 0, n, 3, "written again");
+		/* No more: the collect before had no flag. */
+		ASSERT_EQ(faults_of(&rig, 0, n, 3), 0);
+		collect(&rig);
+		expect(&rig, 0, n, 3, "without a fault");
+	}
+
+	/* A page that a fault has logged is lost neither by a zap nor a copy. */
+	write_pages(&rig, 0, n, 5);
+	collect_and_wrprot(&rig);
+	write_pages(&rig, 0, n, 5);
+	take(&rig);
+	expect(&rig, 0, n, 5, "logged by a fault");
+	collect_and_wrprot(&rig);
+	expect(&rig, 0, n, 5, "found by its dirty bit");
+	zap(&rig, n);
+	expect_pages(collect(&rig), 0, "read-only and zapped");
+	write_pages(&rig, 1, n - 1, 6);
+	collect(&rig);
+	expect(&rig, 1, n - 1, 6, "mapped again");
 	rig_free(&rig);
 }
 
@@ -571,6 +668,7 @@ static const struct named_test tests[] = {
 	{ "arguments", test_arguments },
 	{ "harvest", test_harvest },
 	{ "opened", test_opened },
+	{ "wrprot", test_wrprot },
 	{ "neighbours", test_neighbours },
 	{ "beyond", test_beyond },
 	{ "slot-goes", test_slot_goes },

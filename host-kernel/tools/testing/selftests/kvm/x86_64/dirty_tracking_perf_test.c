@@ -457,6 +457,46 @@ static uint64_t page_table_memory(void)
 	return value;
 }
 
+/* More than it takes until collects look at nothing. */
+#define MOST_AHEAD	4
+
+/*
+ * The last harvest of memory in which a page of each 2 MiB was written, after
+ * some that userspace has made ahead of it, while the guest was running.
+ */
+static void figure_ahead(void)
+{
+	const uint64_t n = mebibytes * MiB / PG_SIZE_2M;
+	uint64_t start, spent, tables;
+	struct bench b;
+	char what[16];
+	int ahead, i;
+
+	if (!has_way(WAY_BITS))
+		return;
+	bench_start(&b, WAY_BITS, VM_MEM_SRC_ANONYMOUS, TEST_GPA,
+		    mebibytes * PAGES_PER_MIB);
+	bench_log(&b);
+	write_all(&b);
+	for (ahead = 0; ahead <= MOST_AHEAD; ahead++) {
+		for (i = 0; i < MOST_AHEAD; i++)
+			harvest(&b);
+		guest_stride(b.vcpu, GUEST_WRITE, b.mem.gpa, PG_SIZE_2M, n,
+			     ++b.stamp);
+		for (i = 0; i < ahead; i++)
+			harvest(&b);
+		tables = vm_get_stat(b.vm, "dirty_bits_tables");
+		start = now();
+		harvest(&b);
+		spent = now() - start;
+		snprintf(what, sizeof(what), "%d", ahead);
+		report("ahead", what, spent, "ns");
+		report("ahead-tables", what,
+		       vm_get_stat(b.vm, "dirty_bits_tables") - tables, "tables");
+	}
+	bench_end(&b);
+}
+
 enum split {
 	SPLIT_NOT,
 	SPLIT_AT_ONCE,
@@ -733,6 +773,7 @@ static const struct {
 	{ "sparse", figure_sparse },
 	{ "dirty", figure_dirty },
 	{ "copy", figure_copy },
+	{ "ahead", figure_ahead },
 	{ "split", figure_split },
 	{ "migrate", figure_migrate },
 };

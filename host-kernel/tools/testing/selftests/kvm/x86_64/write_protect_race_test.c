@@ -117,6 +117,7 @@ struct run {
 	enum harvest harvest;
 	enum rearm rearm;
 	enum broken broken;
+	bool brake;
 	int nr_vcpus;
 	int seconds;
 	bool nested;
@@ -537,6 +538,16 @@ static void reset_rings(void)
 	__atomic_fetch_add(&run.ring_resets, 1, __ATOMIC_RELEASE);
 }
 
+/* With -W, every other collect write-protects what it finds. */
+static void collect_bits(uint64_t first, uint64_t end)
+{
+	uint64_t flags = run.brake && random_below(&run.seed, 2) ?
+			 KVM_COLLECT_DIRTY_BITS_WRPROT : 0;
+
+	vm_collect_dirty_bits_flags(run.vm, run.mem.gpa + first * PAGE_SIZE,
+				    (end - first) * PAGE_SIZE, flags);
+}
+
 static void harvest(enum harvest how, uint64_t first, uint64_t end)
 {
 	switch (how) {
@@ -553,9 +564,7 @@ static void harvest(enum harvest how, uint64_t first, uint64_t end)
 		break;
 	default:
 		if (how == HARVEST_BITS)
-			vm_collect_dirty_bits(run.vm,
-					      run.mem.gpa + first * PAGE_SIZE,
-					      (end - first) * PAGE_SIZE);
+			collect_bits(first, end);
 		memset(run.bitmap, 0, bitmap_size(run.mem.npages));
 		shared_bitmap_harvest(&run.shared, first, end - first,
 				      run.bitmap);
@@ -905,10 +914,11 @@ static void help(const char *name)
 
 	printf("usage: %s [-h] [-n | -N] [-v vcpus] [-t seconds] [-p pages] [-r seed]\n"
 	       "       [-m harvest] [-w re-arm] [-P pattern] [-s type] [-x aggressors]\n"
-	       "       [-b order]\n"
+	       "       [-b order] [-W]\n"
 	       " -n: every other vCPU runs a nested guest\n"
 	       " -N: the same, without nested paging\n"
 	       " -b: break the order on purpose; the test should notice\n"
+	       " -W: with -m bits, every other collect write-protects what it finds\n"
 	       " -x: threads that get in the way, separated by commas\n", name);
 	list("-m", harvests, ARRAY_SIZE(harvests));
 	list("-w", rearms, ARRAY_SIZE(rearms));
@@ -927,7 +937,7 @@ int main(int argc, char *argv[])
 	int opt;
 
 	setbuf(stdout, NULL);
-	while ((opt = getopt(argc, argv, "hnNb:m:p:P:r:s:t:v:w:x:")) != -1) {
+	while ((opt = getopt(argc, argv, "hnNWb:m:p:P:r:s:t:v:w:x:")) != -1) {
 		switch (opt) {
 		case 'b':
 			run.broken = choose(optarg, brokens, ARRAY_SIZE(brokens));
@@ -959,6 +969,9 @@ int main(int argc, char *argv[])
 			break;
 		case 'v':
 			run.nr_vcpus = atoi(optarg);
+			break;
+		case 'W':
+			run.brake = true;
 			break;
 		case 'w':
 			run.rearm = choose(optarg, rearms, ARRAY_SIZE(rearms));
@@ -992,6 +1005,8 @@ int main(int argc, char *argv[])
 		TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_LOG_RING));
 	if (run.harvest == HARVEST_BITS)
 		TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_BITS));
+	TEST_ASSERT(!run.brake || run.harvest == HARVEST_BITS,
+		    "-W goes with -m bits only");
 	if (wanted("split"))
 		TEST_REQUIRE(kvm_has_cap(KVM_CAP_EAGER_PAGE_SPLIT));
 	if (wanted("rearm"))

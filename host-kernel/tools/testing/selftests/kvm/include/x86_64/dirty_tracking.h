@@ -122,12 +122,18 @@ static inline int __vm_collect_dirty_bits(struct kvm_vm *vm, uint64_t gpa,
 	return __vm_ioctl(vm, KVM_COLLECT_DIRTY_BITS, &range);
 }
 
+static inline void vm_collect_dirty_bits_flags(struct kvm_vm *vm, uint64_t gpa,
+					       uint64_t size, uint64_t flags)
+{
+	int ret = __vm_collect_dirty_bits(vm, gpa, size, flags);
+
+	TEST_ASSERT(!ret, KVM_IOCTL_ERROR(KVM_COLLECT_DIRTY_BITS, ret));
+}
+
 static inline void vm_collect_dirty_bits(struct kvm_vm *vm, uint64_t gpa,
 					 uint64_t size)
 {
-	int ret = __vm_collect_dirty_bits(vm, gpa, size, 0);
-
-	TEST_ASSERT(!ret, KVM_IOCTL_ERROR(KVM_COLLECT_DIRTY_BITS, ret));
+	vm_collect_dirty_bits_flags(vm, gpa, size, 0);
 }
 
 /* How many signals the last begin_alarms() has led to. */

@@ -87,6 +87,9 @@ void op_range(struct op_call *call)
 	given = (struct kvm_write_protect_range) {
 		.gpa = gpa, .size = size, .flags = mostly_zero(&call->rng),
 	};
+	if (cmds[which].cmd == KVM_COLLECT_DIRTY_BITS &&
+	    rng_once_in(&call->rng, 3))
+		given.flags ^= KVM_COLLECT_DIRTY_BITS_WRPROT;
 	touch(*range = given);
 	ret = ioctl(vm_fd(call), cmds[which].cmd, range);
 	say(call, "%s 0x%lx + 0x%lx flags 0x%llx at %p: %d", cmds[which].name,

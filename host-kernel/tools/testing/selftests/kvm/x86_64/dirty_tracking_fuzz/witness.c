@@ -48,10 +48,10 @@ static int witness_ioctl(unsigned long cmd, void *arg)
 	return ret;
 }
 
-static int witness_range(unsigned long cmd)
+static int witness_range(unsigned long cmd, uint64_t flags)
 {
 	struct kvm_write_protect_range range = {
-		.gpa = WITNESS_GPA, .size = WITNESS_PAGES * PAGE,
+		.gpa = WITNESS_GPA, .size = WITNESS_PAGES * PAGE, .flags = flags,
 	};
 
 	return witness_ioctl(cmd, &range);
@@ -84,7 +84,7 @@ static void take_and_clear(void)
 
 static void protect(struct rng *rng)
 {
-	if (rng_once_in(rng, 2) || witness_range(KVM_WRITE_PROTECT_RANGE))
+	if (rng_once_in(rng, 2) || witness_range(KVM_WRITE_PROTECT_RANGE, 0))
 		witness_ioctl(KVM_WRITE_PROTECT_ALL_MEM, NULL);
 }
 
@@ -98,7 +98,8 @@ static void fetch_and_protect(struct rng *rng)
 /* By the mapping, whatever of it there is for this moment. */
 static void take_mapped(struct rng *rng)
 {
-	bool collected = !witness_range(KVM_COLLECT_DIRTY_BITS);
+	uint64_t flags = rng_once_in(rng, 2) ? KVM_COLLECT_DIRTY_BITS_WRPROT : 0;
+	bool collected = !witness_range(KVM_COLLECT_DIRTY_BITS, flags);
 	struct kvm_dirty_bitmap_fd desc = { .slot = WITNESS_SLOT };
 	struct shared_bitmap shared = { .npages = WITNESS_PAGES };
 	void *map;
