@@ -233,6 +233,22 @@ static void round_mixed(Vmm *m, const Kind *kind, int round)
     check_standing(m);
 }
 
+/* As a migration: ahead of each sync, and now and then it brakes the guest. */
+static void round_ahead(Vmm *m, const Kind *kind, int round)
+{
+    (void)kind;
+    g_usleep(ROUND_US / 2);
+    if (round % 2) {
+        kvmd_brake(m->kvmd);
+    }
+    kvmd_sync_ahead(m->kvmd, KVMD_AHEAD_ROUND);
+    g_usleep(ROUND_US / 8);
+    vmm_sync(m);
+    g_usleep(ROUND_US / 4);
+    kvmd_sync_ahead(m->kvmd, KVMD_AHEAD_STOP);
+    check_standing(m);
+}
+
 /* From each mechanism to each other that is to be had, while the guest runs. */
 static void round_switched(Vmm *m, const Kind *kind, int round)
 {
@@ -276,6 +292,7 @@ static const Scenario scenarios[] = {
     { "slots-", round_slots, 9, 0 },
     { "toggle-", round_toggle, 9, 0 },
     { "mixed-", round_mixed, 9, 0 },
+    { "ahead-", round_ahead, 8, 0 },
 };
 
 static const Scenario switched = { "switched-", round_switched, 12, 0 };
