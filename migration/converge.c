@@ -295,16 +295,16 @@ static void converge_act(double seconds)
 }
 
 /*
- * Looks are for mechanisms that harvest and re-arm in one step: with the others
- * a guest that is re-armed more often has more write faults, which is welcome
- * only where it is to be slowed down.
+ * Each look takes time from the thread that sends, and makes the guest fault on
+ * pages that it has written before: both are welcome only where vCPUs are to be
+ * slowed down.
  */
 static bool converge_wants_look(int64_t now)
 {
     return ram_counters.dirty_sync_count > 1 && now >= converge.next &&
         dirty_tracking_looks() && runstate_is_running() &&
         !migration_in_postcopy() && !migrate_colo_enabled() &&
-        (dirty_tracking_clear_publishes() || migrate_auto_converge());
+        migrate_auto_converge();
 }
 
 /* Once in a round, or in each look while vCPUs are slowed down. */

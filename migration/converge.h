@@ -3,11 +3,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * A look asks dirty page tracking, in the middle of a round and without the
- * BQL, which pages were written, so that a guest's write rate is known tens of
- * times a second.  Rounds shrink as long as fewer pages become dirty than are
- * sent, in the proportion of throttle-trigger-threshold.  When they do not, the
- * migration stalls, and from then on:
+ * Rounds shrink as long as fewer pages become dirty than are sent, in the
+ * proportion of throttle-trigger-threshold.  When they do not, the migration
+ * stalls, and from then on:
  *
  *  - dirty page tracking that costs a guest nothing costs it a write fault for
  *    each page that it writes again, as write-protection always does (the brake
@@ -15,6 +13,9 @@
  *  - pages that are hot may wait for the stop (hot-ram.h);
  *  - with the capability auto-converge, those vCPUs that write are slowed down,
  *    each as much as it takes, and let go when it is no longer needed.
+ *
+ * With auto-converge a look asks dirty page tracking up to 20 times a second, in
+ * the middle of a round and without the BQL, which pages were written.
  *
  * Without an accelerator that tracks dirty pages by itself there are no looks,
  * and auto-converge is upstream's.
