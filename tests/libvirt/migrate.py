@@ -182,7 +182,7 @@ def migrating(
     finally:
         process.kill()
         process.communicate()
-        if domain.state(source) != "absent":
+        if domain.state(source) == "running":
             allow_downtime(domain, source)
 
 

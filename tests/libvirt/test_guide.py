@@ -79,8 +79,12 @@ def test_guide(fresh_prefix: Hosts) -> None:
             operator.do("While it goes on")
             assert process.wait() != 0
         wait("gone", lambda: domain.state(hosts[1]) == "absent")
-        operator.do("Roll back")
+        with migrating(domain, *hosts) as process:
+            operator.do("When it does not end")
+            assert process.wait() == 0
         assert operator.here is hosts[1]
-        assert domain.emulator(hosts[1]) == STOCK
-        assert not (hosts[1].root / LOCAL.relative_to("/")).exists()
+        operator.do("Roll back")
+        assert operator.here is hosts[0]
+        assert domain.emulator(hosts[0]) == STOCK
+        assert not (hosts[0].root / LOCAL.relative_to("/")).exists()
         assert operator.commands == {}
