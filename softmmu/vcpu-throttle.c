@@ -143,8 +143,10 @@ void vcpu_throttle_stop(void)
     if (!throttled) {
         return;
     }
+    /* vCPUs that were unplugged meanwhile are in it, too. */
+    g_hash_table_remove_all(throttled);
     CPU_FOREACH(cpu) {
-        vcpu_throttle_set(cpu, 1);
+        vcpu_throttle_wake(cpu);
     }
     timer_del(timer);
 }
