@@ -71,6 +71,15 @@ static uint64_t converge_remaining(void)
     return ram_bytes_remaining() / qemu_target_page_size();
 }
 
+/*
+ * Returns: the pages that were sent.  One that xbzrle could not make smaller
+ * counts as its page and as a normal one.
+ */
+static uint64_t converge_sent(void)
+{
+    return ram_get_total_transferred_pages() - xbzrle_counters.overflow;
+}
+
 static double converge_threshold(void)
 {
     return migrate_get_current()->parameters.throttle_trigger_threshold / 100.0;
@@ -156,7 +165,7 @@ static void converge_stall(void)
 static bool converge_count(int64_t now)
 {
     uint64_t remaining = converge_remaining();
-    uint64_t sent = ram_get_total_transferred_pages();
+    uint64_t sent = converge_sent();
     double seconds = (now - converge.last) / (double)NANOSECONDS_PER_SECOND;
     double pages_sent = sent - converge.sent;
     double pages_written = pages_sent + remaining - converge.remaining;
@@ -329,7 +338,7 @@ static void converge_brake(void)
  */
 static bool converge_is_round_over(void)
 {
-    return ram_get_total_transferred_pages() >= converge.round_end;
+    return converge_sent() >= converge.round_end;
 }
 
 void converge_run(void)
@@ -362,14 +371,12 @@ void converge_end_round(void)
 {
     int64_t now = converge_now();
 
-    converge.round_end = ram_get_total_transferred_pages() +
-        converge_remaining();
+    converge.round_end = converge_sent() + converge_remaining();
     if (ram_counters.dirty_sync_count == 1) {
         throttle_forget(&converge.throttle);
         memset(&converge, 0, sizeof(converge));
     } else if (ram_counters.dirty_sync_count == 2) {
-        converge_count_from(now, converge_remaining(),
-                            ram_get_total_transferred_pages());
+        converge_count_from(now, converge_remaining(), converge_sent());
     } else if (!converge.next && converge_count(now) && converge_is_bad() &&
                !converge.stalled) {
         /* There are no looks. */
