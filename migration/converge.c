@@ -284,10 +284,16 @@ static void throttle_steer(Throttle *throttle, double seconds)
     }
 }
 
+/* The dirty limit of vCPUs slows them down by itself. */
 static bool converge_may_throttle(void)
 {
-    return migrate_auto_converge() && converge.stalled &&
-        !blk_mig_bulk_active() && !dirtylimit_in_service();
+    return migrate_auto_converge() && !dirtylimit_in_service();
+}
+
+static void throttle_end(Throttle *throttle)
+{
+    vcpu_throttle_stop();
+    throttle_forget(throttle);
 }
 
 static void converge_act(double seconds)
@@ -296,9 +302,20 @@ static void converge_act(double seconds)
     if (!converge.stalled && converge.bad_looks >= LOOKS_OF_STALL) {
         converge_stall();
     }
-    if (converge_may_throttle()) {
+    if (converge.stalled && converge_may_throttle() &&
+        !blk_mig_bulk_active()) {
         qemu_mutex_lock_iothread();
         throttle_steer(&converge.throttle, seconds);
+        qemu_mutex_unlock_iothread();
+    }
+}
+
+/* A dirty limit may be set after vCPUs were slowed down. */
+static void converge_let_go(void)
+{
+    if (converge.throttle.began && !converge_may_throttle()) {
+        qemu_mutex_lock_iothread();
+        throttle_end(&converge.throttle);
         qemu_mutex_unlock_iothread();
     }
 }
@@ -306,14 +323,15 @@ static void converge_act(double seconds)
 /*
  * Looks are for mechanisms that harvest and re-arm in one step: with the others
  * a guest that is re-armed more often has more write faults, which is welcome
- * only where it is to be slowed down.
+ * only where it is to be slowed down.  A dirty limit does so by rings that are
+ * full, which a look would empty.
  */
 static bool converge_wants_look(int64_t now)
 {
     return ram_counters.dirty_sync_count > 1 && now >= converge.next &&
         dirty_tracking_looks() && runstate_is_running() &&
         !migration_in_postcopy() && !migrate_colo_enabled() &&
-        (dirty_tracking_clear_publishes() || migrate_auto_converge());
+        (dirty_tracking_clear_publishes() || converge_may_throttle());
 }
 
 /* Once in a round, or in each look while vCPUs are slowed down. */
@@ -345,6 +363,7 @@ void converge_run(void)
 {
     int64_t now = converge_now(), last = converge.last, end;
 
+    converge_let_go();
     if (!converge_wants_look(now)) {
         return;
     }
@@ -387,8 +406,7 @@ void converge_end_round(void)
 void converge_end(void)
 {
     qemu_mutex_lock_iothread();
-    vcpu_throttle_stop();
-    throttle_forget(&converge.throttle);
+    throttle_end(&converge.throttle);
     qemu_mutex_unlock_iothread();
 }
 
