@@ -10,6 +10,7 @@
 #include "qemu/timer.h"
 #include "exec/target_page.h"
 #include "hw/core/cpu.h"
+#include "migration/colo.h"
 #include "qapi/qapi-events-dirty-tracking.h"
 #include "sysemu/dirty-tracking.h"
 #include "sysemu/dirtylimit.h"
@@ -126,7 +127,7 @@ bool converge_stalled(void)
 
 bool converge_replaces(void)
 {
-    return dirty_tracking_looks();
+    return dirty_tracking_looks() && !migrate_colo_enabled();
 }
 
 static MigrationConvergence *converge_info(void)
@@ -396,8 +397,8 @@ void converge_end_round(void)
         memset(&converge, 0, sizeof(converge));
     } else if (ram_counters.dirty_sync_count == 2) {
         converge_count_from(now, converge_remaining(), converge_sent());
-    } else if (!converge.next && converge_count(now) && converge_is_bad() &&
-               !converge.stalled) {
+    } else if (!converge.next && !migration_in_colo_state() &&
+               converge_count(now) && converge_is_bad() && !converge.stalled) {
         /* There are no looks. */
         converge_stall();
     }

@@ -16,8 +16,8 @@
  *  - with the capability auto-converge, those vCPUs that write are slowed down,
  *    each as much as it takes, and let go when it is no longer needed.
  *
- * Without an accelerator that tracks dirty pages by itself there are no looks,
- * and auto-converge is upstream's.
+ * Without an accelerator that tracks dirty pages by itself, and with COLO, there
+ * are no looks, and auto-converge is upstream's.
  *
  * All functions are called on the migration thread, unless a comment says
  * otherwise.
