@@ -419,7 +419,8 @@ void converge_populate(MigrationInfo *info)
         info->has_cpu_throttle_percentage = true;
         info->cpu_throttle_percentage = most;
     }
-    if (converge.sent_per_second) {
+    /* A background snapshot does not sync, and has the last migration's. */
+    if (ram_counters.dirty_sync_count > 1 && converge.sent_per_second) {
         info->has_convergence = true;
         info->convergence = converge_info();
     }
