@@ -59,6 +59,14 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     return count;
 }
 
+/* From here on takes tell what they add to rb->bmap. */
+static void count_takes(RAMBlock *rb)
+{
+    if (!rb->written) {
+        rb->written = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
+    }
+}
+
 /* The chunk is armed and stays so: none of its pages go to rb->clear_bmap. */
 uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
 {
@@ -69,9 +77,7 @@ uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
     if (!dirty_tracking_clear_publishes()) {
         return 0;
     }
-    if (!rb->written) {
-        rb->written = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
-    }
+    count_takes(rb);
     RCU_READ_LOCK_GUARD();
     return harvest_block(rb, first, end - first);
 }
@@ -80,7 +86,9 @@ uint64_t cpu_physical_memory_take_published(RAMBlock *rb)
 {
     unsigned long pages = rb->used_length >> TARGET_PAGE_BITS;
 
-    if (!dirty_tracking_clear_publishes()) {
+    if (dirty_tracking_clear_publishes()) {
+        count_takes(rb);
+    } else {
         clear_bmap_set(rb, 0, pages);
     }
     return harvest_block(rb, 0, pages);
