@@ -10,6 +10,7 @@
 #include "qemu/timer.h"
 #include "exec/target_page.h"
 #include "hw/core/cpu.h"
+#include "migration/colo.h"
 #include "qapi/qapi-events-dirty-tracking.h"
 #include "sysemu/dirty-tracking.h"
 #include "sysemu/dirtylimit.h"
@@ -71,6 +72,15 @@ static uint64_t converge_remaining(void)
     return ram_bytes_remaining() / qemu_target_page_size();
 }
 
+/*
+ * Returns: the pages that were sent.  One that xbzrle could not make smaller
+ * counts as its page and as a normal one.
+ */
+static uint64_t converge_sent(void)
+{
+    return ram_get_total_transferred_pages() - xbzrle_counters.overflow;
+}
+
 static double converge_threshold(void)
 {
     return migrate_get_current()->parameters.throttle_trigger_threshold / 100.0;
@@ -117,7 +127,7 @@ bool converge_stalled(void)
 
 bool converge_replaces(void)
 {
-    return dirty_tracking_looks();
+    return dirty_tracking_looks() && !migrate_colo_enabled();
 }
 
 static MigrationConvergence *converge_info(void)
@@ -156,7 +166,7 @@ static void converge_stall(void)
 static bool converge_count(int64_t now)
 {
     uint64_t remaining = converge_remaining();
-    uint64_t sent = ram_get_total_transferred_pages();
+    uint64_t sent = converge_sent();
     double seconds = (now - converge.last) / (double)NANOSECONDS_PER_SECOND;
     double pages_sent = sent - converge.sent;
     double pages_written = pages_sent + remaining - converge.remaining;
@@ -275,10 +285,16 @@ static void throttle_steer(Throttle *throttle, double seconds)
     }
 }
 
+/* The dirty limit of vCPUs slows them down by itself. */
 static bool converge_may_throttle(void)
 {
-    return migrate_auto_converge() && converge.stalled &&
-        !blk_mig_bulk_active() && !dirtylimit_in_service();
+    return migrate_auto_converge() && !dirtylimit_in_service();
+}
+
+static void throttle_end(Throttle *throttle)
+{
+    vcpu_throttle_stop();
+    throttle_forget(throttle);
 }
 
 static void converge_act(double seconds)
@@ -287,9 +303,20 @@ static void converge_act(double seconds)
     if (!converge.stalled && converge.bad_looks >= LOOKS_OF_STALL) {
         converge_stall();
     }
-    if (converge_may_throttle()) {
+    if (converge.stalled && converge_may_throttle() &&
+        !blk_mig_bulk_active()) {
         qemu_mutex_lock_iothread();
         throttle_steer(&converge.throttle, seconds);
+        qemu_mutex_unlock_iothread();
+    }
+}
+
+/* A dirty limit may be set after vCPUs were slowed down. */
+static void converge_let_go(void)
+{
+    if (converge.throttle.began && !converge_may_throttle()) {
+        qemu_mutex_lock_iothread();
+        throttle_end(&converge.throttle);
         qemu_mutex_unlock_iothread();
     }
 }
@@ -298,13 +325,14 @@ static void converge_act(double seconds)
  * Each look takes time from the thread that sends, and makes the guest fault on
  * pages that it has written before: both are welcome only where vCPUs are to be
  * slowed down.
+ * A dirty limit does so by rings that are full, which a look would empty.
  */
 static bool converge_wants_look(int64_t now)
 {
     return ram_counters.dirty_sync_count > 1 && now >= converge.next &&
         dirty_tracking_looks() && runstate_is_running() &&
         !migration_in_postcopy() && !migrate_colo_enabled() &&
-        migrate_auto_converge();
+        converge_may_throttle();
 }
 
 /* Once in a round, or in each look while vCPUs are slowed down. */
@@ -329,13 +357,14 @@ static void converge_brake(void)
  */
 static bool converge_is_round_over(void)
 {
-    return ram_get_total_transferred_pages() >= converge.round_end;
+    return converge_sent() >= converge.round_end;
 }
 
 void converge_run(void)
 {
     int64_t now = converge_now(), last = converge.last, end;
 
+    converge_let_go();
     if (!converge_wants_look(now)) {
         return;
     }
@@ -362,16 +391,14 @@ void converge_end_round(void)
 {
     int64_t now = converge_now();
 
-    converge.round_end = ram_get_total_transferred_pages() +
-        converge_remaining();
+    converge.round_end = converge_sent() + converge_remaining();
     if (ram_counters.dirty_sync_count == 1) {
         throttle_forget(&converge.throttle);
         memset(&converge, 0, sizeof(converge));
     } else if (ram_counters.dirty_sync_count == 2) {
-        converge_count_from(now, converge_remaining(),
-                            ram_get_total_transferred_pages());
-    } else if (!converge.next && converge_count(now) && converge_is_bad() &&
-               !converge.stalled) {
+        converge_count_from(now, converge_remaining(), converge_sent());
+    } else if (!converge.next && !migration_in_colo_state() &&
+               converge_count(now) && converge_is_bad() && !converge.stalled) {
         /* There are no looks. */
         converge_stall();
     }
@@ -380,8 +407,7 @@ void converge_end_round(void)
 void converge_end(void)
 {
     qemu_mutex_lock_iothread();
-    vcpu_throttle_stop();
-    throttle_forget(&converge.throttle);
+    throttle_end(&converge.throttle);
     qemu_mutex_unlock_iothread();
 }
 
@@ -393,7 +419,8 @@ void converge_populate(MigrationInfo *info)
         info->has_cpu_throttle_percentage = true;
         info->cpu_throttle_percentage = most;
     }
-    if (converge.sent_per_second) {
+    /* A background snapshot does not sync, and has the last migration's. */
+    if (ram_counters.dirty_sync_count > 1 && converge.sent_per_second) {
         info->has_convergence = true;
         info->convergence = converge_info();
     }

@@ -17,8 +17,8 @@
  * With auto-converge a look asks dirty page tracking up to 20 times a second, in
  * the middle of a round and without the BQL, which pages were written.
  *
- * Without an accelerator that tracks dirty pages by itself there are no looks,
- * and auto-converge is upstream's.
+ * Without an accelerator that tracks dirty pages by itself, and with COLO, there
+ * are no looks, and auto-converge is upstream's.
  *
  * All functions are called on the migration thread, unless a comment says
  * otherwise.

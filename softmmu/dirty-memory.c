@@ -59,6 +59,14 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     return count;
 }
 
+/* From here on takes tell what they add to rb->bmap. */
+static void count_takes(RAMBlock *rb)
+{
+    if (!rb->written) {
+        rb->written = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
+    }
+}
+
 /* The chunk is armed and stays so: none of its pages go to rb->clear_bmap. */
 uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
 {
@@ -69,9 +77,7 @@ uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
     if (!dirty_tracking_clear_publishes()) {
         return 0;
     }
-    if (!rb->written) {
-        rb->written = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
-    }
+    count_takes(rb);
     RCU_READ_LOCK_GUARD();
     return harvest_block(rb, first, end - first);
 }
@@ -83,7 +89,21 @@ uint64_t cpu_physical_memory_take_published(RAMBlock *rb)
     if (!dirty_tracking_clear_publishes()) {
         clear_bmap_set(rb, 0, pages);
     }
+    count_takes(rb);
     return harvest_block(rb, 0, pages);
+}
+
+uint64_t cpu_physical_memory_forget(RAMBlock *rb, unsigned long first,
+                                    unsigned long pages)
+{
+    unsigned long end = first + pages, kept;
+    uint64_t count = 0;
+
+    for (; first < end; first = kept + 1) {
+        kept = rb->written ? page_bitmap_next(rb->written, end, first) : end;
+        count += page_bitmap_clear(rb->bmap, first, kept - first);
+    }
+    return count;
 }
 
 /* A clear may find a page, which is sent, written again and found by a sync. */

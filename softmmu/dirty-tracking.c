@@ -109,6 +109,11 @@ bool dirty_tracking_guessed(void)
     return ops && ops->guessed();
 }
 
+bool dirty_tracking_may_guess(void)
+{
+    return ops && ops->may_guess();
+}
+
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
     if (!ops) {

@@ -31,9 +31,15 @@ static int64_t vcpu_throttle_now(void)
     return qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
 }
 
+/* Stands still while the guest is stopped: no vCPU runs then. */
+static int64_t vcpu_throttle_guest_now(void)
+{
+    return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL_RT);
+}
+
 static int64_t vcpu_throttle_nap(const Throttled *own)
 {
-    int64_t ran = vcpu_throttle_now() - own->awake_since;
+    int64_t ran = vcpu_throttle_guest_now() - own->awake_since;
 
     return MIN(ran * (1 - own->share) / own->share, VCPU_THROTTLE_NAP_MAX_NS);
 }
@@ -58,14 +64,14 @@ static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
         left = end - vcpu_throttle_now();
     }
     if (own) {
-        own->awake_since = vcpu_throttle_now();
+        own->awake_since = vcpu_throttle_guest_now();
         own->asked = false;
     }
 }
 
 static bool vcpu_throttle_is_due(const Throttled *own)
 {
-    return !own->asked && vcpu_throttle_now() - own->awake_since >=
+    return !own->asked && vcpu_throttle_guest_now() - own->awake_since >=
         own->share * VCPU_THROTTLE_PERIOD_NS;
 }
 
@@ -82,7 +88,7 @@ static void vcpu_throttle_tick(void *opaque)
         }
     }
     if (g_hash_table_size(throttled)) {
-        timer_mod(timer, qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL_RT) + TICK_NS);
+        timer_mod(timer, vcpu_throttle_guest_now() + TICK_NS);
     }
 }
 
@@ -98,7 +104,7 @@ static Throttled *vcpu_throttle_add(CPUState *cpu)
 {
     Throttled *own = g_new0(Throttled, 1);
 
-    own->awake_since = vcpu_throttle_now();
+    own->awake_since = vcpu_throttle_guest_now();
     g_hash_table_insert(throttled, cpu, own);
     return own;
 }
@@ -126,7 +132,7 @@ void vcpu_throttle_set(CPUState *cpu, double share)
     }
     own->share = share;
     if (!timer_pending(timer)) {
-        timer_mod(timer, qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL_RT));
+        timer_mod(timer, vcpu_throttle_guest_now());
     }
 }
 
@@ -137,8 +143,10 @@ void vcpu_throttle_stop(void)
     if (!throttled) {
         return;
     }
+    /* vCPUs that were unplugged meanwhile are in it, too. */
+    g_hash_table_remove_all(throttled);
     CPU_FOREACH(cpu) {
-        vcpu_throttle_set(cpu, 1);
+        vcpu_throttle_wake(cpu);
     }
     timer_del(timer);
 }

@@ -380,6 +380,13 @@ static bool kvm_dirty_tracking_guessed(void)
     return dirty->guesses[0] != last_but_one;
 }
 
+static bool kvm_dirty_tracking_may_guess(void)
+{
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+
+    return kvmd_guesses(dirty->engine) != dirty->guesses[1];
+}
+
 /*
  * A sync under the BQL begins with the first callback, and ends here: QEMU has
  * taken its bits from ram_list.dirty_memory.
@@ -858,4 +865,5 @@ static const DirtyTrackingOps kvm_dirty_tracking_ops = {
     .rounds = kvm_dirty_tracking_rounds,
     .clear_publishes = kvm_dirty_tracking_clear_publishes,
     .guessed = kvm_dirty_tracking_guessed,
+    .may_guess = kvm_dirty_tracking_may_guess,
 };

@@ -85,6 +85,18 @@ uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
 uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
 
 /*
+ * cpu_physical_memory_forget:
+ * The guest has said that it does not use [@first, @first + @pages) of @rb: these
+ * pages need not be sent.  It may have taken some back since it said so.  A page
+ * of which that is known already, as a take has found it written, stays in
+ * @rb->bmap; no later sync would find it.  Called with the lock that guards
+ * @rb->bmap.
+ * Returns: how many pages were in @rb->bmap and are no longer.
+ */
+uint64_t cpu_physical_memory_forget(struct RAMBlock *rb, unsigned long first,
+                                    unsigned long pages);
+
+/*
  * cpu_physical_memory_count_written:
  * Called after cpu_physical_memory_sync_dirty_bitmap() for all of @rb, which
  * returned @synced, under the same locks.

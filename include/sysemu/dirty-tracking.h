@@ -65,8 +65,9 @@ typedef struct DirtyTrackingOps {
     /* See dirty_tracking_clear_publishes(); no lock is needed. */
     bool (*clear_publishes)(void);
 
-    /* See dirty_tracking_guessed(). */
+    /* See dirty_tracking_guessed() and dirty_tracking_may_guess(). */
     bool (*guessed)(void);
+    bool (*may_guess)(void);
 } DirtyTrackingOps;
 
 /*
@@ -179,5 +180,13 @@ bool dirty_tracking_clear_publishes(void);
  * operations.
  */
 bool dirty_tracking_guessed(void);
+
+/*
+ * dirty_tracking_may_guess:
+ * Returns: whether bits in ram_list.dirty_memory may be set on suspicion, so
+ * that dirty_tracking_guessed() will be true in the next sync.  Called between
+ * two syncs, on their thread, without the BQL.  False without operations.
+ */
+bool dirty_tracking_may_guess(void);
 
 #endif

@@ -183,6 +183,67 @@ static void test_clears_find_nothing(void)
     end();
 }
 
+static void check_chunks(bool to_be_cleared)
+{
+    for (unsigned long chunk = 0; chunk < CHUNKS; chunk++) {
+        g_assert_cmpint(test_bit(chunk, rb.clear_bmap), ==, to_be_cleared);
+    }
+}
+
+/* A look has published pages: all of them are taken, and count once. */
+static void test_published(void)
+{
+    static const unsigned long pages[] = {
+        0, 5, 511, 512, 600, PAGES - 70, PAGES - 1,
+    };
+
+    for (int finds = 0; finds < 2; finds++) {
+        begin(finds);
+        bitmap_clear(rb.clear_bmap, 0, CHUNKS);
+        for (size_t i = 0; i < G_N_ELEMENTS(pages); i++) {
+            write_page(pages[i]);
+        }
+        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==,
+                         G_N_ELEMENTS(pages));
+        for (size_t i = 0; i < G_N_ELEMENTS(pages); i++) {
+            g_assert_true(page_bitmap_test(rb.bmap, pages[i]));
+        }
+        /* What is un-armed has to be cleared before it is sent. */
+        check_chunks(!finds);
+        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 0);
+        g_assert_cmpuint(send_page(5), ==, 0);
+        write_page(5);
+        write_page(600);
+        write_page(700);
+        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 2);
+        check_chunks(!finds);
+        check_sync(0, G_N_ELEMENTS(pages) + 1);
+        check_sync(0, 0);
+        end();
+    }
+}
+
+/* What the guest has taken back since it said that a page is free. */
+static void test_forgotten(void)
+{
+    begin(true);
+    page_bitmap_set_all(rb.bmap);
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 0, 10), ==, 10);
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 5, 10), ==, 5);
+    page_bitmap_clear(rb.bmap, 0, PAGES);
+    write_page(20);
+    write_page(22);
+    g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 2);
+    g_assert_false(page_bitmap_test_and_set(rb.bmap, 21));
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 3), ==, 1);
+    g_assert_true(page_bitmap_test(rb.bmap, 20));
+    g_assert_true(page_bitmap_test(rb.bmap, 22));
+    /* A sync finds what is written after it. */
+    check_sync(0, 2);
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 3), ==, 2);
+    end();
+}
+
 /* Compares with the set of pages that each period added to the bitmap. */
 static void test_random(void)
 {
@@ -236,6 +297,8 @@ int main(int argc, char **argv)
                     test_each_period_begins_anew);
     g_test_add_func("/dirty_memory/clears-find-nothing",
                     test_clears_find_nothing);
+    g_test_add_func("/dirty_memory/published", test_published);
+    g_test_add_func("/dirty_memory/forgotten", test_forgotten);
     g_test_add_func("/dirty_memory/random", test_random);
     return g_test_run();
 }

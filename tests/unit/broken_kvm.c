@@ -275,6 +275,13 @@ static void do_harvest(const uint64_t *args)
     rig_harvest(w.rig);
 }
 
+static void do_look(const uint64_t *args)
+{
+    (void)args;
+    w.syncs++;                  /* it may warn, as a sync does */
+    rig_look(w.rig);
+}
+
 static void do_ahead(const uint64_t *args)
 {
     rig_ahead(w.rig, args[0] % 2 ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
@@ -538,6 +545,7 @@ static const Command commands[] = {
     { "flood", 4, do_flood, AFTER | AMID },
     { "sync", 0, do_sync, AFTER },
     { "harvest", 0, do_harvest, AFTER },
+    { "look", 0, do_look, AFTER },
     { "ahead", 1, do_ahead, AFTER },        /* of the end */
     { "brake", 0, do_brake, AFTER },
     { "slot-sync", 1, do_slot_sync, AFTER },

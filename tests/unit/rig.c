@@ -518,6 +518,11 @@ int rig_harvest(Rig *r)
     return kvmd_sync(r->kvmd);
 }
 
+void rig_look(Rig *r)
+{
+    kvmd_look(r->kvmd);
+}
+
 void rig_ahead(Rig *r, KvmDirtyAhead of)
 {
     r->ahead = of == KVMD_AHEAD_ROUND;

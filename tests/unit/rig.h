@@ -133,6 +133,8 @@ int rig_sync(Rig *r);
 int rig_slot_sync(Rig *r, uint32_t slot_id);
 /* kvmd_sync() alone: pages yet to be re-armed stay pending. */
 int rig_harvest(Rig *r);
+/* kvmd_look(): pages yet to be re-armed stay pending. */
+void rig_look(Rig *r);
 /* kvmd_sync_ahead(): pages yet to be re-armed stay pending. */
 void rig_ahead(Rig *r, KvmDirtyAhead of);
 /*

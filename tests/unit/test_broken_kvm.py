@@ -71,7 +71,7 @@ SYNC, CHECK = command("sync"), command("check")
 WRITE = command("write", CPU, SLOT, PAGE, COUNT)
 FLOOD = command("flood", CPU, SLOT, PAGE, COUNT)
 LIFE = (
-    WRITE, WRITE, SYNC, SYNC, command("harvest"),
+    WRITE, WRITE, SYNC, SYNC, command("harvest"), command("look"),
     command("ahead", st.integers(0, 1)), command("brake"),
     command("slot-sync", SLOT), command("clear", SLOT, PAGE),
     command("add", SLOT, PAGE, st.integers(0, 3)), command("remove", SLOT),

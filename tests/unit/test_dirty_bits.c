@@ -220,6 +220,55 @@ static void test_clear_fails(void)
     two_slots_free(r);
 }
 
+/* A look is one collect, and no sync has less to do after it. */
+static void test_look(void)
+{
+    Rig *r = two_slots();
+
+    write_some();
+    rig_look(r);
+    g_assert_cmpuint(r->fake->collects, ==, 1);
+    g_assert_cmpuint(rig_published(block(r, 0)), ==, 71);
+    g_assert_cmpuint(rig_published(block(r, OTHER)), ==, 10);
+    rig_write(the_vcpu, 0, 5000);
+    g_assert_cmpint(rig_harvest(r), ==, 0);
+    g_assert_cmpuint(r->fake->collects, ==, 2);
+    g_assert_cmpuint(block(r, 0)->published[5000], ==, 1);
+
+    /* Nor has one more to do of which all was done ahead. */
+    rig_ahead(r, KVMD_AHEAD_ROUND);
+    rig_write(the_vcpu, 0, 6000);
+    rig_look(r);
+    g_assert_cmpuint(block(r, 0)->published[6000], ==, 1);
+    g_assert_cmpint(rig_harvest(r), ==, 0);
+    g_assert_cmpuint(r->fake->collects, ==, 4);
+    settle(r);
+    two_slots_free(r);
+}
+
+/* If it fails, the next one or a sync does all. */
+static void test_look_fails(void)
+{
+    for (int look = 0; look < 2; look++) {
+        Rig *r = two_slots();
+
+        write_some();
+        fake_fail(r->fake, KVM_COLLECT_DIRTY_BITS, ENOMEM, 1);
+        rig_look(r);
+        g_assert_cmpuint(rig_published(block(r, 0)), ==, 0);
+        g_assert_cmpuint(kvmd_guesses(r->kvmd), ==, 0);
+        if (look) {
+            rig_look(r);
+        } else {
+            g_assert_cmpint(rig_harvest(r), ==, 0);
+        }
+        g_assert_cmpuint(rig_published(block(r, 0)), ==, 71);
+        settle(r);
+        g_assert_cmpuint(r->warnings->len, ==, 0);
+        two_slots_free(r);
+    }
+}
+
 /* What is done ahead of a round is all that the round's sync finds. */
 static void test_ahead_of_a_round(void)
 {
@@ -415,6 +464,29 @@ static void test_brake_is_for_a_sync(void)
     two_slots_free(r);
 }
 
+/* A look that comes before the sync brakes in its place. */
+static void test_look_brakes(void)
+{
+    Rig *r = two_slots();
+
+    write_some();
+    kvmd_brake(r->kvmd);
+    rig_look(r);
+    g_assert_cmpuint(r->fake->brakes, ==, 1);
+    g_assert_false(fake_page_writable(r->fake, 0, 0));
+    g_assert_true(fake_page_writable(r->fake, 0, 70));
+    write_some();
+    rig_look(r);
+    write_some();
+    rig_harvest(r);
+    g_assert_cmpuint(r->fake->brakes, ==, 1);
+    g_assert_true(fake_page_writable(r->fake, 0, 0));
+    r->exact = false;
+    rig_sync(r);
+    rig_check(r);
+    two_slots_free(r);
+}
+
 /* An older KVM takes no flag, and is given none. */
 static void test_no_brake(void)
 {
@@ -448,6 +520,8 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_bits/not-mapped", test_not_mapped);
     g_test_add_func("/dirty_bits/sync-fails", test_sync_fails);
     g_test_add_func("/dirty_bits/clear-fails", test_clear_fails);
+    g_test_add_func("/dirty_bits/look", test_look);
+    g_test_add_func("/dirty_bits/look-fails", test_look_fails);
     g_test_add_func("/dirty_bits/ahead-of-a-round", test_ahead_of_a_round);
     g_test_add_func("/dirty_bits/ahead-leaves-the-bitmap",
                     test_ahead_leaves_the_bitmap);
@@ -459,6 +533,7 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_bits/brake", test_brake);
     g_test_add_func("/dirty_bits/brake-is-for-a-sync",
                     test_brake_is_for_a_sync);
+    g_test_add_func("/dirty_bits/look-brakes", test_look_brakes);
     g_test_add_func("/dirty_bits/no-brake", test_no_brake);
     return g_test_run();
 }

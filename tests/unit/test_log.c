@@ -42,6 +42,36 @@ static void test_rounds(void)
     }
 }
 
+/* What a look finds is re-armed as after a sync, and nothing is lost. */
+static void test_look(void)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(all_caps); i++) {
+        Rig *r = rig_new_log(all_caps[i]);
+        RigVcpu *v = rig_vcpu(r, 0);
+        RigBlock *b = rig_add(r, 0, PAGES, true);
+
+        r->chunk = 50;
+        rig_sync(r);
+        for (uint64_t first = 0; first < 240; first += 29) {
+            rig_forget(r);
+            rig_write_range(v, 0, first, 70);
+            rig_look(r);
+            g_assert_cmpuint(rig_published(b), ==, 70);
+            g_assert_true(fake_page_writable(r->fake, 0, first) == r->clears);
+            rig_write_range(v, 0, first + 50, 30);
+            rig_clear(r, b);
+            g_assert_false(fake_page_writable(r->fake, 0, first));
+            rig_write(v, 0, first);
+            rig_sync(r);
+            g_assert_cmpuint(b->published[first], ==, 2);
+            rig_check(r);
+        }
+        g_assert_cmpuint(r->kicks, ==, 0);
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
 /* Without manual protection a harvest re-arms the pages it publishes. */
 static void test_exact(void)
 {
@@ -370,6 +400,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/log/rounds", test_rounds);
+    g_test_add_func("/log/look", test_look);
     g_test_add_func("/log/exact", test_exact);
     g_test_add_func("/log/initially-set", test_initially_set);
     g_test_add_func("/log/one-slot", test_one_slot);

@@ -98,6 +98,13 @@ static void way_mixed(Rig *r)
     rig_harvest(r);
 }
 
+static void way_look(Rig *r)
+{
+    rig_look(r);
+    rig_clear(r, block(r, 0));
+    rig_look(r);
+}
+
 static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
 {
     Rig *r = two_slots(m);
@@ -117,7 +124,7 @@ static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
 static void test_written_meanwhile(Mechanism m)
 {
     static void (*const ways[])(Rig *) = {
-        way_sync, way_slot_sync, way_mixed,
+        way_sync, way_slot_sync, way_mixed, way_look,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(ways); i++) {
@@ -790,6 +797,30 @@ static unsigned open_files(void)
     return n;
 }
 
+/* A look leaves un-armed what it finds, as a sync does. */
+static void test_look(Mechanism m)
+{
+    Rig *r = two_slots(m);
+
+    for (unsigned i = 1; i < 4; i++) {
+        unsigned protects = r->fake->protects + r->fake->range_protects;
+
+        write_some(r);
+        rig_look(r);
+        g_assert_cmpuint(rig_published(block(r, 0)), ==, 72);
+        g_assert_cmpuint(block(r, 0)->published[1099], ==, i);
+        g_assert_cmpuint(block(r, OTHER)->published[69], ==, i);
+        g_assert_cmpuint(r->fake->protects + r->fake->range_protects, ==,
+                         protects);
+        g_assert_true(writable(r, 0, 511));
+        rig_clear(r, block(r, 0));
+        rig_clear(r, block(r, OTHER));
+    }
+    rig_look(r);
+    settle(r);
+    two_slots_free(r);
+}
+
 /* The kernel has one mapping of the fake KVM's, as long as it has the slot. */
 static unsigned bitmaps_mapped(void)
 {
@@ -844,6 +875,7 @@ static const struct {
     { "counts", test_counts, false },
     { "sizes", test_sizes, false },
     { "slot-sync", test_slot_sync, true },
+    { "look", test_look, true },
     { "slot-sync-of-none", test_slot_sync_of_none, false },
     { "three-readers", test_three_readers, false },
     { "rearm-fails", test_rearm_fails, true },

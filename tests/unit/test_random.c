@@ -166,6 +166,8 @@ static void step_sync(void)
         rig_ahead(w.rig, any(2) ? KVMD_AHEAD_ROUND : KVMD_AHEAD_STOP);
     } else if (one_in(4)) {
         rig_harvest(w.rig);
+    } else if (one_in(4)) {
+        rig_look(w.rig);
     } else {
         rig_sync(w.rig);
     }

@@ -134,6 +134,33 @@ static void test_sync_ahead(void)
     sync_ahead(KVMD_AHEAD_STOP);
 }
 
+/* A look publishes what is in the rings, and no vCPU has to leave for it. */
+static void test_look(void)
+{
+    Rig *r = strict_rig(SIZE);
+    RigBlock *b = rig_add(r, 0, PAGES, true);
+    RigVcpu *v = rig_vcpu(r, 0), *other = rig_vcpu(r, 1);
+
+    for (unsigned i = 1; i < 5; i++) {
+        rig_write_range(v, 0, 10, 70);
+        rig_write(other, 0, 500);
+        rig_look(r);
+        g_assert_cmpuint(rig_published(b), ==, 71);
+        g_assert_cmpuint(b->published[10], ==, i);
+        g_assert_cmpuint(b->published[500], ==, i);
+        g_assert_cmpuint(fake_vcpu_used(v->fake), ==, 0);
+        g_assert_cmpuint(fake_vcpu_used(other->fake), ==, 0);
+        g_assert_cmpuint(r->kicks, ==, 0);
+    }
+    rig_write(v, 0, 10);
+    g_assert_cmpint(rig_sync(r), ==, 0);
+    rig_check(r);
+    rig_check_exact(r);
+    rig_vcpu_free(other);
+    rig_vcpu_free(v);
+    rig_free(r);
+}
+
 /* With PML 576 entries are in reserve; the engine must not care. */
 static void test_full_with_pml(void)
 {
@@ -560,6 +587,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ring/wrap", test_wrap);
     g_test_add_func("/ring/full-reaps-own", test_full_reaps_own);
     g_test_add_func("/ring/sync-ahead", test_sync_ahead);
+    g_test_add_func("/ring/look", test_look);
     g_test_add_func("/ring/full-with-pml", test_full_with_pml);
     g_test_add_func("/ring/counts", test_counts);
     g_test_add_func("/ring/nothing-to-do", test_nothing_to_do);
