@@ -187,8 +187,8 @@ static bool converge_is_bad(void)
         converge.sent_per_second * converge_threshold();
 }
 
-/* Returns: the number of vCPUs, with those that are new running freely. */
-static size_t throttle_resize(Throttle *throttle)
+/* If the number of vCPUs has changed, all of them run freely. */
+static void throttle_resize(Throttle *throttle)
 {
     CPUState *cpu;
     size_t n = 0;
@@ -205,7 +205,6 @@ static size_t throttle_resize(Throttle *throttle)
             throttle->shares[i].run = 1;
         }
     }
-    return n;
 }
 
 /*
@@ -232,7 +231,7 @@ static void throttle_learn(Throttle *throttle)
 }
 
 /* The parameters of upstream's steps bound ours. */
-static VcpuShareBounds throttle_bounds(const Throttle *throttle)
+static VcpuShareBounds throttle_bounds(void)
 {
     const MigrationParameters *p = &migrate_get_current()->parameters;
 
@@ -261,7 +260,7 @@ static void throttle_age(Throttle *throttle, double seconds)
  */
 static void throttle_steer(Throttle *throttle, double seconds)
 {
-    VcpuShareBounds bounds = throttle_bounds(throttle);
+    VcpuShareBounds bounds = throttle_bounds();
     CPUState *cpu;
     size_t i = 0;
 
@@ -324,15 +323,14 @@ static void converge_let_go(void)
 /*
  * Each look takes time from the thread that sends, and makes the guest fault on
  * pages that it has written before: both are welcome only where vCPUs are to be
- * slowed down.
- * A dirty limit does so by rings that are full, which a look would empty.
+ * slowed down.  A dirty limit does so by rings that are full, which a look would
+ * empty.
  */
 static bool converge_wants_look(int64_t now)
 {
     return ram_counters.dirty_sync_count > 1 && now >= converge.next &&
-        dirty_tracking_looks() && runstate_is_running() &&
-        !migration_in_postcopy() && !migrate_colo_enabled() &&
-        converge_may_throttle();
+        converge_replaces() && converge_may_throttle() &&
+        runstate_is_running() && !migration_in_postcopy();
 }
 
 /* Once in a round, or in each look while vCPUs are slowed down. */

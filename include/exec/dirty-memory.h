@@ -75,11 +75,11 @@ uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
 
 /*
  * cpu_physical_memory_take_published:
- * Move the bits of all of @rb in DIRTY_MEMORY_MIGRATION to @rb->bmap, and, unless
- * a harvest re-arms (dirty_tracking_clear_publishes()), mark in @rb->clear_bmap
- * that pages are to be re-armed.  For accelerators that publish by themselves:
- * TCG's vCPUs would not set the bits again.  Called with the lock that guards @rb->bmap, in an RCU critical
- * section; the BQL is not needed.
+ * Move the bits of all of @rb in DIRTY_MEMORY_MIGRATION to @rb->bmap, and,
+ * unless a harvest re-arms (dirty_tracking_clear_publishes()), mark in
+ * @rb->clear_bmap that pages are to be re-armed.  For accelerators that publish
+ * by themselves: TCG's vCPUs would not set the bits again.  Called with the
+ * lock that guards @rb->bmap, in an RCU critical section; the BQL is not needed.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);

@@ -24,6 +24,8 @@ from tests.migration.migrate import FAILED, MigrationError, Options, info, \
 from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, Config, Mechanism,
                                 Qemu, pair, qemu)
 
+from .guest_writes import table
+
 BEFORE_SECONDS = 1.0
 MECHANISMS = {"log": LOG, "shared": SHARED, "dirty-bits": DIRTY_BITS,
               "ring": Mechanism(65536)}
@@ -130,13 +132,6 @@ def migrate_once(row: Row, writer: Writer, mib: int, options: Options,
             share(rates[writers:], free[writers:])))
 
 
-def table(measured: Sequence[Row]) -> str:
-    """The rows in the form of the documents."""
-    lines = [HEADINGS, ("---", *["--:"] * (len(HEADINGS) - 1)),
-             *(row.cells() for row in measured)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -173,7 +168,7 @@ def main() -> None:
             migrate_once(row, writer, args.mib, options, args.seconds)
             print(f"{run + 1}/{args.runs} {row.name}: {row.outcomes[-1]}",
                   flush=True)
-    print(table(measured))
+    print(table(HEADINGS, [row.cells() for row in measured]))
 
 
 if __name__ == "__main__":

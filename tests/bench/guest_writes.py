@@ -106,10 +106,9 @@ def migrate_once(row: Row, writer: Writer, mib: int, options: Options,
         row.add(kept, result)
 
 
-def table(measured: Sequence[Row]) -> str:
+def table(headings: Sequence[str], rows_: Sequence[Sequence[str]]) -> str:
     """The rows in the form of the documents."""
-    lines = [HEADINGS, ("---", *["--:"] * (len(HEADINGS) - 1)),
-             *(row.cells() for row in measured)]
+    lines = [headings, ("---", *["--:"] * (len(headings) - 1)), *rows_]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -147,7 +146,7 @@ def main() -> None:
                   f"{row.kept[-1]:.1%} of its writes, "
                   f"{row.total_ms[-1]:.0f} ms, {row.pages[-1]:,.0f} pages, "
                   f"{row.rounds[-1]} rounds", flush=True)
-    print(table(measured))
+    print(table(HEADINGS, [row.cells() for row in measured]))
 
 
 if __name__ == "__main__":
