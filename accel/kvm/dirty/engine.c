@@ -175,6 +175,8 @@ void kvmd_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
     g_mutex_lock(&kvmd->lock);
     if (kvmd->ops->sync_ahead) {
         kvmd->ops->sync_ahead(kvmd, of);
+    } else if (kvmd->ops->harvest_all) {
+        kvmd->ops->harvest_all(kvmd);
     }
     g_mutex_unlock(&kvmd->lock);
 }

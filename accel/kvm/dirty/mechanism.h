@@ -60,7 +60,10 @@ struct KvmDirtyOps {
      * sync_slot is called for each slot.  Returns: false if KVM refused.
      */
     bool (*harvest_all)(KvmDirty *kvmd);
-    /* Do a part of the sync_all that is about to follow. */
+    /*
+     * Do a part of the sync_all that is about to follow; if NULL, harvest_all
+     * does it.
+     */
     void (*sync_ahead)(KvmDirty *kvmd, KvmDirtyAhead of);
     /* The next harvest by sync_all, or ahead of it, makes the guest fault. */
     void (*brake)(KvmDirty *kvmd);

@@ -679,12 +679,6 @@ static bool ring_harvest_all(KvmDirty *kvmd)
     return true;
 }
 
-static void ring_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
-{
-    (void)of;
-    ring_reap_all(kvmd);
-}
-
 /*
  * Initially-all-set (KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2) must stay off.  With
  * it KVM does not write-protect a slot when logging begins, and a page that is
@@ -697,7 +691,6 @@ const KvmDirtyOps kvmd_ring_ops = {
     .end = ring_end,
     .sync_all = ring_sync_all,
     .harvest_all = ring_harvest_all,
-    .sync_ahead = ring_sync_ahead,
     .vcpu_add = ring_vcpu_add,
     .vcpu_remove = ring_vcpu_remove,
     .vcpu_full = ring_vcpu_full,
