@@ -19,20 +19,20 @@
 #include "block.h"
 #include "converge.h"
 #include "migration.h"
+#include "pace.h"
 #include "ram.h"
 #include "vcpu-shares.h"
 
-/* Looks take one part in 20 of the time at the most. */
-#define LOOK_INTERVAL_NS (50 * SCALE_MS)
+/* Seconds; and looks take one part in 20 of the time at the most. */
+#define LOOK_INTERVAL 0.050
 #define LOOK_PART 20
-/* So many looks in a row find that rounds do not shrink: not a burst. */
-#define LOOKS_OF_STALL 2
 
 /*
  * vCPUs that are slowed down run and sleep in turn, so that a single look may
- * see nothing but sleep.  What was seen counts for less the longer ago it was.
+ * see nothing but sleep.  What was seen counts for less the longer ago it was:
+ * after so many seconds, 37%.
  */
-#define MEMORY_NS (500 * SCALE_MS)
+#define MEMORY 0.500
 
 /* What the vCPUs are doing; pages and seconds are aged. */
 typedef struct Throttle {
@@ -46,14 +46,12 @@ typedef struct Throttle {
 } Throttle;
 
 static struct {
-    int64_t last;               /* ns: when pages were last counted */
-    int64_t next;               /* ns: no look before that */
-    uint64_t remaining;         /* pages, at that time */
-    uint64_t sent;              /* pages, since the migration began */
-    uint64_t round_end;         /* the same, when as much was sent as remained */
-    double written_per_second;  /* pages that became dirty again */
-    double sent_per_second;
-    unsigned int bad_looks;     /* in a row */
+    Pace pace;
+    PaceSync sync;              /* the last one */
+    double sync_began;          /* its collect ahead, and with the BQL */
+    double sync_locked;
+    double next_look;           /* not before that */
+    uint64_t round_end;         /* pages sent, when as many were as remained */
     bool stalled;
     bool above;                 /* more remains than may at the stop */
     bool crossed;               /* for converge_crossed() */
@@ -61,9 +59,11 @@ static struct {
     Throttle throttle;
 } converge;
 
-static int64_t converge_now(void)
+/* In seconds, as in pace.h. */
+static double converge_now(void)
 {
-    return qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
+    return qemu_clock_get_ns(QEMU_CLOCK_REALTIME) /
+        (double)NANOSECONDS_PER_SECOND;
 }
 
 /* Returns: the pages that remain to be sent. */
@@ -112,14 +112,6 @@ static void throttle_forget(Throttle *throttle)
     memset(throttle, 0, sizeof(*throttle));
 }
 
-/* Starts to count from here. */
-static void converge_count_from(int64_t now, uint64_t remaining, uint64_t sent)
-{
-    converge.last = now;
-    converge.remaining = remaining;
-    converge.sent = sent;
-}
-
 bool converge_stalled(void)
 {
     return converge.stalled;
@@ -134,18 +126,18 @@ static MigrationConvergence *converge_info(void)
 {
     MigrationConvergence *info = g_new0(MigrationConvergence, 1);
     double page = qemu_target_page_size();
-    double written = converge.written_per_second;
-    double sent = converge.sent_per_second;
-    double target = sent * converge_threshold();
+    double written = converge.pace.written_per_second;
+    double sent = converge.pace.sent_per_second;
+    double excess = pace_excess(&converge.pace, converge_threshold());
 
     info->write_rate = written * page;
     info->bandwidth = sent * page;
     info->stalled = converge.stalled;
     info->converges = written < sent;
-    info->downtime_needed = sent ? converge.remaining / sent * 1000 : 0;
+    info->downtime_needed =
+        pace_stop_seconds(&converge.pace, &converge.sync) * 1000;
     info->bandwidth_needed = written / converge_threshold() * page;
-    info->throttle_needed = written > target ?
-        (1 - target / written) * 100 + 0.5 : 0;
+    info->throttle_needed = excess > 1 ? (1 - 1 / excess) * 100 + 0.5 : 0;
     return info;
 }
 
@@ -158,33 +150,11 @@ static void converge_stall(void)
     qapi_event_send_migration_stalled(info);
 }
 
-/*
- * Count what was sent and what became dirty since the last call, unless nothing
- * was sent.
- * Returns: whether something was.
- */
-static bool converge_count(int64_t now)
+/* Returns: whether anything was sent since the last call. */
+static bool converge_count(double now)
 {
-    uint64_t remaining = converge_remaining();
-    uint64_t sent = converge_sent();
-    double seconds = (now - converge.last) / (double)NANOSECONDS_PER_SECOND;
-    double pages_sent = sent - converge.sent;
-    double pages_written = pages_sent + remaining - converge.remaining;
-
-    if (!pages_sent || seconds <= 0) {
-        return false;
-    }
-    converge.written_per_second = MAX(pages_written, 0) / seconds;
-    converge.sent_per_second = pages_sent / seconds;
-    converge_count_from(now, remaining, sent);
-    return true;
-}
-
-/* Whether as much becomes dirty as keeps rounds from shrinking. */
-static bool converge_is_bad(void)
-{
-    return converge.written_per_second >
-        converge.sent_per_second * converge_threshold();
+    return pace_count(&converge.pace, now, converge_remaining(),
+                      converge_sent(), converge_threshold());
 }
 
 /* If the number of vCPUs has changed, all of them run freely. */
@@ -208,25 +178,23 @@ static void throttle_resize(Throttle *throttle)
 }
 
 /*
- * Learn which vCPUs have written how much since the last call.  If that is not
- * known of one of them, it is known of none.
+ * Learn which vCPUs have written how much since the last call.  If that cannot
+ * be told of one of them now, the next call learns it of all.
  */
 static void throttle_learn(Throttle *throttle)
 {
-    bool known = true;
+    g_autofree uint64_t *writes = g_new0(uint64_t, throttle->n);
     CPUState *cpu;
     size_t i = 0;
 
     CPU_FOREACH(cpu) {
-        uint64_t writes = 0;
-
-        known &= dirty_tracking_vcpu_writes(cpu, &writes);
-        throttle->shares[i].writes += writes - throttle->writes[i];
-        throttle->writes[i] = writes;
-        i++;
+        if (!dirty_tracking_vcpu_writes(cpu, &writes[i++])) {
+            return;
+        }
     }
-    for (i = 0; !known && i < throttle->n; i++) {
-        throttle->shares[i].writes = 0;
+    for (i = 0; i < throttle->n; i++) {
+        throttle->shares[i].writes += writes[i] - throttle->writes[i];
+        throttle->writes[i] = writes[i];
     }
 }
 
@@ -245,13 +213,14 @@ static VcpuShareBounds throttle_bounds(void)
 
 static void throttle_age(Throttle *throttle, double seconds)
 {
-    double kept = exp(-seconds * NANOSECONDS_PER_SECOND / MEMORY_NS);
+    const Pace *pace = &converge.pace;
+    double kept = exp(-seconds / MEMORY);
 
     vcpu_shares_age(throttle->shares, throttle->n, seconds, kept);
     throttle->seconds = throttle->seconds * kept + seconds;
     throttle->written = throttle->written * kept +
-        seconds * converge.written_per_second;
-    throttle->sent = throttle->sent * kept + seconds * converge.sent_per_second;
+        seconds * pace->written_per_second;
+    throttle->sent = throttle->sent * kept + seconds * pace->sent_per_second;
 }
 
 /*
@@ -298,8 +267,8 @@ static void throttle_end(Throttle *throttle)
 
 static void converge_act(double seconds)
 {
-    converge.bad_looks = converge_is_bad() ? converge.bad_looks + 1 : 0;
-    if (!converge.stalled && converge.bad_looks >= LOOKS_OF_STALL) {
+    if (!converge.stalled &&
+        converge.pace.bad_periods >= PACE_BAD_IN_A_ROW) {
         converge_stall();
     }
     if (converge.stalled && converge_may_throttle() &&
@@ -326,11 +295,15 @@ static void converge_let_go(void)
  * slowed down.  A dirty limit does so by rings that are full, which a look would
  * empty.
  */
-static bool converge_wants_look(int64_t now)
+static bool converge_looks(void)
 {
-    return ram_counters.dirty_sync_count > 1 && now >= converge.next &&
-        converge_replaces() && converge_may_throttle() &&
-        runstate_is_running() && !migration_in_postcopy();
+    return converge_replaces() && converge_may_throttle();
+}
+
+static bool converge_wants_look(double now)
+{
+    return ram_counters.dirty_sync_count > 1 && now >= converge.next_look &&
+        converge_looks() && runstate_is_running() && !migration_in_postcopy();
 }
 
 /* Once in a round, or in each look while vCPUs are slowed down. */
@@ -360,7 +333,7 @@ static bool converge_is_round_over(void)
 
 void converge_run(void)
 {
-    int64_t now = converge_now(), last = converge.last, end;
+    double now = converge_now(), last = converge.pace.last, end;
 
     converge_let_go();
     if (!converge_wants_look(now)) {
@@ -370,36 +343,63 @@ void converge_run(void)
     dirty_tracking_look();
     ram_take_published();
     end = converge_now();
-    converge.next = MAX(now + LOOK_INTERVAL_NS, end + (end - now) * LOOK_PART);
+    converge.next_look = MAX(now + LOOK_INTERVAL,
+                             end + (end - now) * LOOK_PART);
     if (converge_is_round_over()) {
         ram_sync_round();
     }
     if (converge_count(now)) {
-        converge_act((now - last) / (double)NANOSECONDS_PER_SECOND);
+        converge_act(now - last);
     }
 }
 
 void converge_sync_ahead(void)
 {
+    converge.sync_began = converge_now();
     converge_brake();
     dirty_tracking_sync_ahead(false);
 }
 
+void converge_sync_locked(void)
+{
+    converge.sync_locked = converge_now();
+}
+
+/* Rounds tell the pace where looks do not. */
+static bool converge_counts_rounds(void)
+{
+    return !converge_looks() && !migration_in_colo_state();
+}
+
 void converge_end_round(void)
 {
-    int64_t now = converge_now();
+    double now = converge_now();
 
+    if (converge.sync_locked) {
+        converge.sync = (PaceSync) {
+            .all = now - converge.sync_began,
+            .locked = now - converge.sync_locked,
+        };
+        converge.sync_locked = 0;
+    }
     converge.round_end = converge_sent() + converge_remaining();
     if (ram_counters.dirty_sync_count == 1) {
         throttle_forget(&converge.throttle);
         memset(&converge, 0, sizeof(converge));
     } else if (ram_counters.dirty_sync_count == 2) {
-        converge_count_from(now, converge_remaining(), converge_sent());
-    } else if (!converge.next && !migration_in_colo_state() &&
-               converge_count(now) && converge_is_bad() && !converge.stalled) {
-        /* There are no looks. */
+        pace_count_from(&converge.pace, now, converge_remaining(),
+                        converge_sent());
+    } else if (converge_counts_rounds() && converge_count(now) &&
+               converge.pace.bad_periods && !converge.stalled) {
         converge_stall();
     }
+}
+
+uint64_t converge_stop_size(uint64_t size)
+{
+    return pace_stop_size(&converge.pace, &converge.sync, size,
+                          migrate_get_current()->parameters.downtime_limit /
+                          1000.0, qemu_target_page_size());
 }
 
 void converge_end(void)
@@ -418,7 +418,7 @@ void converge_populate(MigrationInfo *info)
         info->cpu_throttle_percentage = most;
     }
     /* A background snapshot does not sync, and has the last migration's. */
-    if (ram_counters.dirty_sync_count > 1 && converge.sent_per_second) {
+    if (ram_counters.dirty_sync_count > 1 && converge.pace.sent_per_second) {
         info->has_convergence = true;
         info->convergence = converge_info();
     }

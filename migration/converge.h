@@ -42,6 +42,17 @@ void converge_end_round(void);
 void converge_sync_ahead(void);
 
 /*
+ * converge_sync_locked: The BQL has been taken for that sync.
+ */
+void converge_sync_locked(void);
+
+/*
+ * converge_stop_size: @size bytes are sent in the downtime limit.
+ * Returns: how many bytes may remain when the guest is to be stopped.
+ */
+uint64_t converge_stop_size(uint64_t size);
+
+/*
  * converge_run: Look, if it is time, and act upon what was seen.  To be called
  * whenever something has been sent, without any lock.
  */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mutants of the migration loop's bitmaps, pages that wait and shares."""
+"""The mutants of the migration loop's bitmaps, hot pages, pace and shares."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ TESTS = "tests/bitmap"
 BITMAP = "migration/page-bitmap.c"
 HOT = "migration/hot-pages.c"
 DIRTY = "softmmu/dirty-memory.c"
+PACE = "migration/pace.c"
 SHARES = "migration/vcpu-shares.c"
 HEADERS = (
     "include/exec/dirty-memory.h",
     "include/exec/page-bitmap.h",
     "include/exec/page-block.h",
     "migration/hot-pages.h",
+    "migration/pace.h",
     "migration/vcpu-shares.h",
 )
 
@@ -30,6 +32,7 @@ PROGRAMS = {
     "page_bitmap": (BITMAP, HOT),
     "hot_pages": (BITMAP, HOT),
     "dirty_memory": (BITMAP, HOT, DIRTY),
+    "pace": (PACE,),
     "vcpu_shares": (SHARES,),
     "page_states": (),  # which has the source in it
 }
@@ -70,7 +73,7 @@ class Bitmap:
     def copy(self, name: str) -> Path:
         """Make a directory that has all the files, and may be changed."""
         work = self.work / f"of-{name}"
-        for path in (*HEADERS, BITMAP, HOT, DIRTY, SHARES):
+        for path in (*HEADERS, BITMAP, HOT, DIRTY, PACE, SHARES):
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, work / path)
         shutil.copytree(ROOT / TESTS, work / TESTS)

@@ -1,0 +1,64 @@
+/*
+ * The pace of a migration.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#include "qemu/osdep.h"
+#include <math.h>
+#include "pace.h"
+
+void pace_count_from(Pace *pace, double now, uint64_t remaining, uint64_t sent)
+{
+    pace->last = now;
+    pace->remaining = remaining;
+    pace->sent = sent;
+}
+
+bool pace_count(Pace *pace, double now, uint64_t remaining, uint64_t sent,
+                double threshold)
+{
+    double seconds = now - pace->last;
+    double pages_sent = sent - pace->sent;
+    double pages_written = pages_sent + remaining - pace->remaining;
+
+    if (!pages_sent || seconds <= 0) {
+        return false;
+    }
+    pace->written_per_second = MAX(pages_written, 0) / seconds;
+    pace->sent_per_second = pages_sent / seconds;
+    pace->bad_periods = pace_excess(pace, threshold) > 1 ?
+        pace->bad_periods + 1 : 0;
+    pace_count_from(pace, now, remaining, sent);
+    return true;
+}
+
+double pace_excess(const Pace *pace, double threshold)
+{
+    return pace->sent_per_second ?
+        pace->written_per_second / (pace->sent_per_second * threshold) :
+        INFINITY;
+}
+
+/* What becomes dirty while pages are collected ahead of the last sync. */
+static double pace_written_ahead(const Pace *pace, const PaceSync *sync)
+{
+    return pace->written_per_second * sync->all;
+}
+
+double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
+                      double limit, double page_size)
+{
+    double left = limit - PACE_STOP_SECONDS - sync->locked;
+    double ahead = pace_written_ahead(pace, sync) * page_size;
+
+    return limit > 0 ? MAX(size * left / limit - ahead, size / 2) : 0;
+}
+
+double pace_stop_seconds(const Pace *pace, const PaceSync *sync)
+{
+    double pages = pace->remaining + pace_written_ahead(pace, sync);
+
+    return pace->sent_per_second ?
+        PACE_STOP_SECONDS + sync->locked + pages / pace->sent_per_second : 0;
+}

@@ -1,0 +1,87 @@
+/*
+ * The pace of a migration: how fast pages are sent and become dirty again,
+ * whether rounds shrink, and how much may remain when the guest is stopped.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Time is in seconds, and counts are of pages.  All members are 0 before a
+ * migration.  This file knows nothing of QEMU.
+ */
+
+#ifndef MIGRATION_PACE_H
+#define MIGRATION_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* So many periods in a row in which rounds do not shrink are not a burst. */
+#define PACE_BAD_IN_A_ROW 2
+
+/*
+ * Time from the last sync to the end of a stop that no page can tell: for all
+ * vCPUs to stand still, and to send the state of the devices.  It is known only
+ * once the guest has been stopped.  The lab's guests, whose CPUs are emulated,
+ * need 20 ms; one of few devices on real CPUs needs 1 to 2 ms.
+ */
+#define PACE_STOP_SECONDS 0.010
+
+typedef struct Pace {
+    double last;                /* when pages were last counted */
+    uint64_t remaining;         /* at that time, to be sent */
+    uint64_t sent;              /* at that time, since the migration began */
+    double written_per_second;  /* in the last period, became dirty again */
+    double sent_per_second;
+    unsigned int bad_periods;   /* in a row, up to the last one */
+} Pace;
+
+/* What the last sync took; it tells what the next one will take. */
+typedef struct PaceSync {
+    double all;                 /* with what was collected ahead of it */
+    double locked;              /* under the BQL, as that of the stop will be */
+} PaceSync;
+
+/*
+ * pace_count_from: The first period begins at @now; @remaining pages are to be
+ * sent, and @sent were.
+ */
+void pace_count_from(Pace *pace, double now, uint64_t remaining, uint64_t sent);
+
+/*
+ * pace_count: A period ends, and the next begins, unless nothing was sent since
+ * the last call: then the period goes on.
+ * @threshold: the part of the pages sent that may become dirty without the
+ *             period being a bad one
+ * Returns: whether a period has ended.
+ */
+bool pace_count(Pace *pace, double now, uint64_t remaining, uint64_t sent,
+                double threshold);
+
+/*
+ * pace_excess: how many times as much became dirty as @threshold allows; infinite
+ * if nothing was ever counted as sent.
+ */
+double pace_excess(const Pace *pace, double threshold);
+
+/*
+ * pace_stop_size:
+ * @size: what is sent in @limit
+ * @limit: the downtime limit
+ * @page_size: in the unit of @size
+ *
+ * The limit is also for the last sync, the devices, and the pages that become
+ * dirty between the decision to stop and the stop.  At least half of it is for
+ * the pages that remain: otherwise a limit that is too small by itself would
+ * keep the migration from ending, which QEMU without this lets end.
+ *
+ * Returns: the part of @size that may remain when the guest is to be stopped.
+ */
+double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
+                      double limit, double page_size);
+
+/*
+ * pace_stop_seconds: Returns: how long the stop would take with what remained
+ * at the end of the last period.
+ */
+double pace_stop_seconds(const Pace *pace, const PaceSync *sync);
+
+#endif
