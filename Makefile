@@ -11,7 +11,7 @@
 #               all of the lab's selftests and mutants, and the largest search
 #               of the models
 # make bench    measure stock and ours, and write build/bench/report.html;
-#               QUICK=1 takes 10 minutes, all of it an hour; CHAPTERS="..." some
+#               QUICK=1 takes 10 minutes, all of it 90; CHAPTERS="..." some
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 

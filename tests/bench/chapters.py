@@ -4,6 +4,7 @@
 from . import (
     chapter_dirty_pages,
     chapter_eager_split,
+    chapter_ends,
     chapter_engine,
     chapter_fast_wp,
     chapter_guest_view,
@@ -19,6 +20,7 @@ from . import (
 CHAPTERS = (
     chapter_guest_view.CHAPTER,
     chapter_peers.CHAPTER,
+    chapter_ends.CHAPTER,
     chapter_kernel.CHAPTER,
     chapter_dirty_pages.CHAPTER,
     chapter_migrate_perf.CHAPTER,

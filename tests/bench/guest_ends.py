@@ -1,90 +1,93 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether and when a migration ends of a guest that writes more than is sent.
+"""Whether and when a migration ends of a guest that writes a lot.
 
-usage: python -m tests.bench.guest_ends [options]
+usage: python -m tests.bench.guest_ends [options] [QEMU:MECHANISM...]
        scripts/lab --kernel patched --cpus 2 --memory 3072 --timeout 3000 -- \\
            build/venv/bin/python -m tests.bench.guest_ends
 
-Each QEMU and mechanism migrates the same guest, in turns.  The table has
-medians; a migration that has not ended after --seconds counts as endless.
+Each QEMU and mechanism migrates the same guest once, and the operator asks for
+what that QEMU has to make it end: auto-converge, or with rings the dirty limit,
+at which all vCPUs together write half of the bandwidth.  --times N sets the
+bandwidth, so that the guest alone writes N times as much.
+
+For each it prints its figures; those of a migration that has not ended after
+--seconds say only so.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import statistics
+import sys
 import time
-from dataclasses import dataclass, field
-from typing import Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from tests.migration.guest import MIB, PATTERNS, Writer
+from tests.migration.guest import MIB, PAGE, PATTERNS, Writer
 from tests.migration.migrate import FAILED, MigrationError, Options, info, \
     start
-from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, Config, Mechanism,
-                                Qemu, pair, qemu)
+from tests.migration.vm import VM, Config, Qemu
 
-from .guest_writes import table
+from .binaries import MECHANISMS, available, mechanism_of, writing_pair
+from .program import POLL_SECONDS, measured
 
 BEFORE_SECONDS = 1.0
-MECHANISMS = {"log": LOG, "shared": SHARED, "dirty-bits": DIRTY_BITS,
-              "ring": Mechanism(65536)}
-HEADINGS = ("QEMU, mechanism", "ended", "total ms", "downtime ms", "MiB sent",
-            "writers kept", "others kept")
+LEAST_MIB = 1  # a second, of the dirty limit and the bandwidth
+HALF = 0.5  # of the bandwidth: what auto-converge tries to reach, too
+ROWS = ("stock:log", "ours:log", "ours:shared", "ours:dirty-bits")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a migration came to; infinite if it did not end."""
-
-    total_ms: float
-    downtime_ms: float
-    mib: float
-    writers_kept: float
-    others_kept: float
-
-
-def percent(value: float) -> str:
-    """How the table shows a share; there may be no such vCPUs."""
-    return "–" if math.isnan(value) else f"{value:.0%}"
-
-
-@dataclass
 class Row:
-    """One QEMU with one mechanism, and its migrations."""
+    """One QEMU with one mechanism."""
 
     qemu: Qemu
-    mechanism: Mechanism
-    outcomes: list[Outcome] = field(default_factory=list)
+    mechanism: str
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
-        return f"{self.qemu.name} {self.mechanism}"
+        """The end of its figures' names."""
+        return f"{self.qemu.name}-{self.mechanism}"
 
-    def median(self, name: str) -> float:
-        """The median over all migrations."""
-        return statistics.median(getattr(each, name)
-                                 for each in self.outcomes)
-
-    def cells(self) -> list[str]:
-        """The line of the table."""
-        ended = sum(math.isfinite(each.total_ms) for each in self.outcomes)
-        return [self.name, f"{ended} of {len(self.outcomes)}",
-                *(f"{self.median(name):,.0f}" for name in (
-                    "total_ms", "downtime_ms", "mib")),
-                *(percent(self.median(name)) for name in (
-                    "writers_kept", "others_kept"))]
+    def config(self, writer: Writer, mib: int) -> Config:
+        """Its guest."""
+        mechanism = mechanism_of(self.qemu, self.mechanism)
+        return Config(self.qemu, self.qemu.accel(mechanism), mib=mib,
+                      writer=writer)
 
 
-def rows(names: Sequence[str]) -> list[Row]:
-    """The rows asked for, but for mechanisms that the host does not have."""
-    found = []
-    for name in names:
-        binary, mechanism = name.split(":")
-        if MECHANISMS[mechanism].offered:
-            found.append(Row(qemu(binary), MECHANISMS[mechanism]))
-    return found
+def row_of(name: str) -> Row:
+    """The row that the command line names."""
+    binary, mechanism = name.split(":")
+    return Row(available(binary), mechanism)
+
+
+@dataclass(frozen=True)
+class Brake:
+    """What makes a migration end; LIMIT is MiB per second for each vCPU."""
+
+    auto_converge: bool
+    limit: int = 0
+    by_migration: bool = False
+
+    def prepare(self, src: VM) -> None:
+        """Set what is set before a migration starts."""
+        if self.limit and self.by_migration:
+            src.qmp("migrate-set-parameters", vcpu_dirty_limit=self.limit)
+
+    def pull(self, src: VM) -> None:
+        """Set what is set once it has started."""
+        if self.limit and not self.by_migration:
+            src.qmp("set-vcpu-dirty-limit", dirty_rate=self.limit)
+
+
+def brake_of(row: Row, bandwidth: int, writers: int) -> Brake:
+    """The operator's choice; QEMU since 8.1 has dirty-limit itself."""
+    if row.mechanism != "ring" or row.qemu.patched:
+        return Brake(auto_converge=True)
+    limit = max(int(bandwidth / MIB * HALF / writers), LEAST_MIB)
+    return Brake(False, limit, by_migration=row.qemu.name == "backports")
 
 
 def wait_end(src: VM, seconds: float) -> tuple[bool, list[int], float]:
@@ -100,76 +103,125 @@ def wait_end(src: VM, seconds: float) -> tuple[bool, list[int], float]:
         if when > seconds:
             return False, counts, when
         counts, when = src.counters(), time.monotonic() - begin
-        time.sleep(0.02)
+        time.sleep(POLL_SECONDS)
 
 
-def share(counts: Sequence[float], free: Sequence[float]) -> float:
-    """How much of what they did before some vCPUs still did."""
-    return sum(counts) / sum(free) if free else math.nan
+def kept(name: str, counts: Sequence[float],
+         free: Sequence[float]) -> list[str]:
+    """How much of what they did before some vCPUs still did, if any."""
+    return [f"{name} {sum(counts) / sum(free) * 100:.1f} %"] if free else []
 
 
-def migrate_once(row: Row, writer: Writer, mib: int, options: Options,
-                 seconds: float) -> None:
-    """Migrate one guest, and add what that came to."""
-    config = Config(row.qemu, row.qemu.accel(row.mechanism), mib=mib,
-                    writer=writer)
-    writers = writer.writers or writer.cpus
-    with pair(config) as (src, dst):
-        src.wait_writing(range(writers))
-        free, begun = src.rates(BEFORE_SECONDS), src.counters()
-        start(src, dst, options)
-        ended, counts, when = wait_end(src, seconds)
-        if ended:
-            src.wait(lambda: info(src)["total-time"] > 0, 10,
-                     "it did not say how long the migration took")
-        state = info(src)
-        rates = [(b - a) / max(when, 0.001) for a, b in zip(begun, counts)]
-        row.outcomes.append(Outcome(
-            state["total-time"] if ended else math.inf,
-            state.get("downtime", 0) if ended else math.inf,
-            state["ram"]["transferred"] / MIB,
-            share(rates[:writers], free[:writers]),
-            share(rates[writers:], free[writers:])))
+def ending(state: dict[str, Any], options: Options) -> list[str]:
+    """The figures of a migration that ended."""
+    over = state["downtime"] > options.downtime_limit
+    return [f"total {state['total-time']} ms",
+            f"downtime {state['downtime']} ms", f"over {int(over)} runs",
+            f"sent {state['ram']['transferred'] / MIB:.1f} MiB"]
 
 
-def arguments() -> argparse.Namespace:
+def bandwidth_of(args: argparse.Namespace, rate: float) -> int:
+    """Bytes per second, for a guest that writes RATE pages per second."""
+    wanted = (rate * PAGE / args.times if args.times
+              else args.mib_per_second * MIB)
+    return max(int(wanted), LEAST_MIB * MIB)
+
+
+def watched(src: VM, dst: VM, row: Row, args: argparse.Namespace
+            ) -> list[str]:
+    """Migrate the guest, and return the figures."""
+    writers = args.writers or args.cpus
+    free = src.rates(BEFORE_SECONDS)
+    bandwidth = bandwidth_of(args, sum(free[:writers]))
+    brake = brake_of(row, bandwidth, writers)
+    options = Options(
+        bandwidth=bandwidth, downtime_limit=args.downtime_ms,
+        auto_converge=brake.auto_converge,
+        capabilities=("dirty-limit",) if brake.by_migration else ())
+    brake.prepare(src)
+    begun = src.counters()
+    start(src, dst, options)
+    brake.pull(src)
+    ended, counts, when = wait_end(src, args.seconds)
+    rates = [(b - a) / max(when, POLL_SECONDS) for a, b in zip(begun, counts)]
+    if ended:
+        src.wait(lambda: info(src)["total-time"] > 0, 10,
+                 "it did not say how long the migration took")
+    return [f"ended {int(ended)} runs",
+            f"bandwidth {bandwidth / MIB:.1f} MiB/s",
+            *(ending(info(src), options) if ended else []),
+            *kept("writers", rates[:writers], free[:writers]),
+            *kept("others", rates[writers:], free[writers:])]
+
+
+def writer_of(args: argparse.Namespace) -> Writer:
+    """How the guest writes."""
+    return Writer(mib=args.written_mib, cpus=args.cpus, delay=args.delay,
+                  pause=args.pause, writers=args.writers,
+                  pattern=PATTERNS[args.pattern])
+
+
+def migrate_once(row: Row, args: argparse.Namespace) -> list[str]:
+    """Migrate one guest; the lines to print."""
+    with writing_pair(row.config(writer_of(args), args.mib)) as (src, dst):
+        lines = watched(src, dst, row, args)
+    return [f"{name}.{row.name} {rest}"
+            for name, rest in (line.split(" ", 1) for line in lines)]
+
+
+def run(args: argparse.Namespace) -> list[str]:
+    """Migrate the guest of each row, and return the lines to print."""
+    return [line for row in map(row_of, args.rows)
+            for line in migrate_once(row, args)]
+
+
+def row_name(text: str) -> str:
+    """A QEMU and a mechanism, as the command line has them."""
+    binary, colon, mechanism = text.partition(":")
+    if not binary or not colon or mechanism not in MECHANISMS:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not QEMU:MECHANISM, with one of "
+            f"{', '.join(sorted(MECHANISMS))}")
+    return text
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Whether and when a migration ends.")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=60)
+        prog="guest_ends", description="Whether and when a migration ends.")
+    parser.add_argument("--seconds", type=positive, default=60)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--written-mib", type=int, default=64)
     parser.add_argument("--cpus", type=int, default=1)
     parser.add_argument("--writers", type=int, default=0,
                         help="vCPUs that write, the others compute; 0 for all")
+    parser.add_argument("--delay", type=int, default=0,
+                        help="idle loops after each write")
     parser.add_argument("--pause", type=int, default=0,
                         help="idle loops after each pass: bursts")
     parser.add_argument("--pattern", choices=PATTERNS, default="random")
-    parser.add_argument("--mib-per-second", type=int, default=200)
+    speed = parser.add_mutually_exclusive_group()
+    speed.add_argument("--mib-per-second", type=positive, default=200)
+    speed.add_argument("--times", type=positive,
+                       help="how many times the bandwidth the guest writes")
     parser.add_argument("--downtime-ms", type=int, default=100)
-    parser.add_argument("--no-auto-converge", action="store_true")
-    parser.add_argument("rows", nargs="*", metavar="QEMU:MECHANISM", default=[
-        "stock:log", "ours:log", "ours:shared", "ours:dirty-bits"])
-    return parser.parse_args()
+    parser.add_argument("rows", nargs="*", metavar="QEMU:MECHANISM",
+                        type=row_name, default=ROWS)
+    return parser.parse_args(words)
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> int:
     """Measure and print."""
-    args = arguments()
-    writer = Writer(mib=args.written_mib, cpus=args.cpus, pause=args.pause,
-                    writers=args.writers, pattern=PATTERNS[args.pattern])
-    options = Options(bandwidth=args.mib_per_second * MIB,
-                      downtime_limit=args.downtime_ms,
-                      auto_converge=not args.no_auto_converge)
-    measured = rows(args.rows)
-    for run in range(args.runs):
-        for row in measured:
-            migrate_once(row, writer, args.mib, options, args.seconds)
-            print(f"{run + 1}/{args.runs} {row.name}: {row.outcomes[-1]}",
-                  flush=True)
-    print(table(HEADINGS, [row.cells() for row in measured]))
+    return measured("guest_ends", run, arguments(words))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,8 @@ import pytest
 
 from tests.migration.vm import LOG, VMError, kvm_usable
 
-from . import fast_wp, guest_beside, guest_view, mmtest, ping_pong
+from . import (chapter_ends, fast_wp, guest_beside, guest_ends, guest_view,
+               mmtest, ping_pong)
 from .binaries import available, mechanism_of
 from .blocks import NONE, Table
 from .chapters import CHAPTERS
@@ -17,7 +18,7 @@ from .guest_view import joined
 from .mmtest import Mark, pass_ns
 from .results import Results
 from .sampler import Reading
-from .step import parse
+from .step import Figure, parse
 
 NAMES = ("guest-view", "lockless", "fast-wp", "ping-pong", "peers")
 SMALL = {
@@ -72,6 +73,64 @@ def test_mmtest_refuses(words: list[str], what: str,
         mmtest.main(words)
     assert end.value.code == 2
     assert what in capsys.readouterr().err.splitlines()[-1]
+
+
+ENDS = ("--mib", "48", "--written-mib", "4", "--seconds", "20")
+
+
+def test_ends_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    """A guest that ends has all figures, one that does not says only that."""
+    if not kvm_usable():
+        pytest.skip("/dev/kvm cannot be used on this host")
+    assert guest_ends.main([*ENDS, "stock:log", "ours:log"]) == 0
+    sample = parse(capsys.readouterr().out)
+    for row in ("stock-log", "ours-log"):
+        assert sample[f"ended.{row}"].values == (1,)
+        assert sample[f"total.{row}"].values[0] > 0
+        assert sample[f"writers.{row}"].values[0] > 0
+        assert f"others.{row}" not in sample
+    endless = (*ENDS, "--seconds", "1", "--written-mib", "16",
+               "--mib-per-second", "1", "ours:log")
+    assert guest_ends.main(endless) == 0
+    sample = parse(capsys.readouterr().out)
+    assert sample["ended.ours-log"].values == (0,)
+    assert "total.ours-log" not in sample
+
+
+@pytest.mark.parametrize("words,what", [
+    (["ours"], "'ours' is not QEMU:MECHANISM"), (["ours:magic"], "log, ring"),
+    (["--times", "0"], "above 0")])
+def test_ends_refuses(words: list[str], what: str,
+                      capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be measured is refused with the reason."""
+    with pytest.raises(SystemExit) as end:
+        guest_ends.main(words)
+    assert end.value.code == 2
+    assert what in capsys.readouterr().err.splitlines()[-1]
+
+
+def ends_sample(**rows: tuple[int, int]) -> dict[str, Figure]:
+    """Whether each row ended, and its total."""
+    return {f"{name}.{row.replace('_', '-')}": Figure((value,), "ms")
+            for row, values in rows.items()
+            for name, value in zip(("ended", "total"), values)
+            if name == "ended" or values[0]}
+
+
+def test_ends_best_peer(tmp_path: Path) -> None:
+    """Who ends more often is better than who is sooner; ours is no peer."""
+    case = chapter_ends.CASES[0]
+    step = case.step(False)
+    results = Results(tmp_path, {})
+    results.add(step, ends_sample(stock_log=(1, 500), backports_log=(1, 900),
+                                  ours_log=(1, 100)))
+    results.add(step, ends_sample(stock_log=(0, 0), backports_log=(1, 700),
+                                  ours_log=(1, 200)))
+    assert chapter_ends.best_peer(results, step.name) == "backports:log"
+    rows = {row[0]: row for row in chapter_ends.rows(results, case)}
+    assert rows["7.2, log"][1] == "1 of 2"
+    assert rows["ours, log"][-1] == "5.33×"
+    assert rows["7.2, ring"][1:] == [NONE] * 7
 
 
 def test_unknown_to_others() -> None:
