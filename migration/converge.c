@@ -23,9 +23,11 @@
 #include "ram.h"
 #include "vcpu-shares.h"
 
-/* Seconds; and looks take one part in 20 of the time at the most. */
-#define LOOK_INTERVAL 0.050
-#define LOOK_PART 20
+/*
+ * Looks take a fifth of the time at the most, most of it for pages that the next
+ * sync would have to harvest without them.
+ */
+#define LOOK_PART 4
 
 /*
  * vCPUs that are slowed down run and sleep in turn, so that a single look may
@@ -150,13 +152,6 @@ static void converge_stall(void)
     qapi_event_send_migration_stalled(info);
 }
 
-/* Returns: whether anything was sent since the last call. */
-static bool converge_count(double now)
-{
-    return pace_count(&converge.pace, now, converge_remaining(),
-                      converge_sent(), converge_threshold());
-}
-
 /* If the number of vCPUs has changed, all of them run freely. */
 static void throttle_resize(Throttle *throttle)
 {
@@ -265,18 +260,43 @@ static void throttle_end(Throttle *throttle)
     throttle_forget(throttle);
 }
 
-static void converge_act(double seconds)
+/*
+ * Each look takes time from the thread that sends, and makes the guest fault on
+ * pages that it has written before: both are welcome only where vCPUs are to be
+ * slowed down.  A dirty limit does so by rings that are full, which a look would
+ * empty.
+ */
+static bool converge_looks(void)
 {
-    if (!converge.stalled &&
-        converge.pace.bad_periods >= PACE_BAD_IN_A_ROW) {
+    return converge_replaces() && converge_may_throttle();
+}
+
+/* Rounds are no bursts, and looks may be. */
+static unsigned int converge_patience(void)
+{
+    return converge_looks() ? PACE_BAD_IN_A_ROW : 1;
+}
+
+/* A period may end here.  Returns: its seconds, or 0 if it goes on. */
+static double converge_count(double now)
+{
+    double last = converge.pace.last;
+
+    if (!pace_count(&converge.pace, now, converge_remaining(),
+                    converge_sent(), converge_threshold())) {
+        return 0;
+    }
+    if (!converge.stalled && runstate_is_running() &&
+        converge.pace.bad_periods >= converge_patience()) {
         converge_stall();
     }
-    if (converge.stalled && converge_may_throttle() &&
-        !blk_mig_bulk_active()) {
-        qemu_mutex_lock_iothread();
-        throttle_steer(&converge.throttle, seconds);
-        qemu_mutex_unlock_iothread();
-    }
+    return now - last;
+}
+
+static bool converge_steers(void)
+{
+    return converge.stalled && converge_looks() && runstate_is_running() &&
+        !blk_mig_bulk_active();
 }
 
 /* A dirty limit may be set after vCPUs were slowed down. */
@@ -287,17 +307,6 @@ static void converge_let_go(void)
         throttle_end(&converge.throttle);
         qemu_mutex_unlock_iothread();
     }
-}
-
-/*
- * Each look takes time from the thread that sends, and makes the guest fault on
- * pages that it has written before: both are welcome only where vCPUs are to be
- * slowed down.  A dirty limit does so by rings that are full, which a look would
- * empty.
- */
-static bool converge_looks(void)
-{
-    return converge_replaces() && converge_may_throttle();
 }
 
 static bool converge_wants_look(double now)
@@ -333,7 +342,7 @@ static bool converge_is_round_over(void)
 
 void converge_run(void)
 {
-    double now = converge_now(), last = converge.pace.last, end;
+    double now = converge_now(), end, seconds;
 
     converge_let_go();
     if (!converge_wants_look(now)) {
@@ -343,13 +352,16 @@ void converge_run(void)
     dirty_tracking_look();
     ram_take_published();
     end = converge_now();
-    converge.next_look = MAX(now + LOOK_INTERVAL,
+    converge.next_look = MAX(now + PACE_PERIOD_SECONDS,
                              end + (end - now) * LOOK_PART);
     if (converge_is_round_over()) {
         ram_sync_round();
     }
-    if (converge_count(now)) {
-        converge_act(now - last);
+    seconds = converge_count(now);
+    if (seconds && converge_steers()) {
+        qemu_mutex_lock_iothread();
+        throttle_steer(&converge.throttle, seconds);
+        qemu_mutex_unlock_iothread();
     }
 }
 
@@ -365,15 +377,9 @@ void converge_sync_locked(void)
     converge.sync_locked = converge_now();
 }
 
-/* Rounds tell the pace where looks do not. */
-static bool converge_counts_rounds(void)
-{
-    return !converge_looks() && !migration_in_colo_state();
-}
-
 void converge_end_round(void)
 {
-    double now = converge_now();
+    double now = converge_now(), seconds;
 
     if (converge.sync_locked) {
         converge.sync = (PaceSync) {
@@ -389,10 +395,15 @@ void converge_end_round(void)
     } else if (ram_counters.dirty_sync_count == 2) {
         pace_count_from(&converge.pace, now, converge_remaining(),
                         converge_sent());
-    } else if (converge_counts_rounds() && converge_count(now) &&
-               converge.pace.bad_periods && !converge.stalled) {
-        converge_stall();
+    } else if (!migration_in_colo_state()) {
+        seconds = converge_count(now);
+        if (seconds && converge_steers()) {
+            throttle_steer(&converge.throttle, seconds);
+        }
     }
+    /* A sync is a look, too. */
+    converge.next_look = MAX(converge.next_look,
+                             now + PACE_PERIOD_SECONDS);
 }
 
 uint64_t converge_stop_size(uint64_t size)

@@ -22,7 +22,7 @@ bool pace_count(Pace *pace, double now, uint64_t remaining, uint64_t sent,
     double pages_sent = sent - pace->sent;
     double pages_written = pages_sent + remaining - pace->remaining;
 
-    if (!pages_sent || seconds <= 0) {
+    if (!pages_sent || seconds < PACE_PERIOD_SECONDS) {
         return false;
     }
     pace->written_per_second = MAX(pages_written, 0) / seconds;

@@ -14,6 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Shorter periods are not counted: what a vCPU does in one is chance. */
+#define PACE_PERIOD_SECONDS 0.050
+
 /* So many periods in a row in which rounds do not shrink are not a burst. */
 #define PACE_BAD_IN_A_ROW 2
 
@@ -47,8 +50,8 @@ typedef struct PaceSync {
 void pace_count_from(Pace *pace, double now, uint64_t remaining, uint64_t sent);
 
 /*
- * pace_count: A period ends, and the next begins, unless nothing was sent since
- * the last call: then the period goes on.
+ * pace_count: A period ends, and the next begins, unless this one is too short
+ * or nothing was sent in it: then it goes on.
  * @threshold: the part of the pages sent that may become dirty without the
  *             period being a bad one
  * Returns: whether a period has ended.

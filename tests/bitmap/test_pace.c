@@ -58,6 +58,17 @@ static void test_nothing_sent(void)
     g_assert_false(pace_count(&pace, 2, 1200, 200, HALF));
 }
 
+/* Rounds may be as short as they like. */
+static void test_too_short(void)
+{
+    Pace pace = { 0 };
+
+    pace_count_from(&pace, 0, 1000, 0);
+    g_assert_false(pace_count(&pace, 0.04, 1000, 60, HALF));
+    g_assert_true(pace_count(&pace, 0.08, 1000, 80, HALF));
+    expect(pace.sent_per_second, 1000);
+}
+
 static void test_bad_periods(void)
 {
     Pace pace = { 0 };
@@ -118,6 +129,7 @@ int main(int argc, char **argv)
     g_test_add_func("/pace/pages-that-need-not-be-sent",
                     test_pages_that_need_not_be_sent);
     g_test_add_func("/pace/nothing-sent", test_nothing_sent);
+    g_test_add_func("/pace/too-short", test_too_short);
     g_test_add_func("/pace/bad-periods", test_bad_periods);
     g_test_add_func("/pace/stop-size", test_stop_size);
     g_test_add_func("/pace/least", test_least);
