@@ -18,8 +18,10 @@ QEMUS = ("stock", "ours")
 SECONDS, SECONDS_PER_GIB, LAB_SECONDS = 10, 0.08, 20
 LONG_GIB = 256  # takes half a minute and more, so once is enough
 
-# In the lab: QEMU, its mechanism, the kernel.
-LAB_ROWS = (("stock", "log", "stock"), ("ours", "shared", "patched"))
+# In the lab: the name, QEMU, its mechanism, the kernel.
+LAB_ROWS = (("stock", "stock", "log", "stock"),
+            ("ours, shared", "ours", "shared", "patched"),
+            ("ours, dirty-bits", "ours", "dirty-bits", "patched"))
 
 FIGURES = (
     ("set-up", "set-up, ms"), ("set-up.kvm", "of it KVM, ms"),
@@ -39,43 +41,50 @@ COLOURS = {"stock": "#888888", "ours": "#0a7d4f"}
 LIMIT_US = 4096 * 3 * 0.006
 
 
-def step(where: str, name: str, mechanism: str, gib: int, lab: Lab | None,
-         runs: int) -> Step:
+def step_name(where: str, name: str, gib: int) -> str:
+    """Of the row with that name."""
+    return f"sizes/{where}/{name.replace(', ', '-')}/{gib}"
+
+
+def step(where: str, name: str, qemu: str, mechanism: str, gib: int,
+         lab: Lab | None, runs: int) -> Step:
     """One guest, with one QEMU.
 
     In the lab it would take minutes to look at the memory of a large one.
     """
     seconds = LAB_SECONDS if lab else round(SECONDS + SECONDS_PER_GIB * gib)
-    return Step(f"sizes/{where}/{name}/{gib}",
-                PYTHON + ("tests.bench.sync_cost", "--qemu", name,
+    return Step(step_name(where, name, gib),
+                PYTHON + ("tests.bench.sync_cost", "--qemu", qemu,
                           "--mechanism", mechanism, "--gib", str(gib), *(["--idle"] if lab else [])),
                 lab, runs, seconds, kvm=lab is None)
 
 
 def steps(quick: bool) -> Sequence[Step]:
     """Rings on this host, and logs in the lab, which has a shared one."""
-    here = [step("here", name, "ring", gib, None,
+    here = [step("here", name, name, "ring", gib, None,
                  1 if quick or gib >= LONG_GIB else 3)
             for gib in (QUICK if quick else FULL) for name in QEMUS]
-    labs = [step("lab", name, mechanism, gib, Lab(kernel, memory=4096), 1)
+    labs = [step("lab", name, qemu, mechanism, gib, Lab(kernel, memory=4096),
+                 1)
             for gib in (LAB_QUICK if quick else LAB_FULL)
-            for name, mechanism, kernel in LAB_ROWS]
+            for name, qemu, mechanism, kernel in LAB_ROWS]
     return here + labs
 
 
 def table(results: Results, where: str, sizes: Sequence[int],
-          caption: str) -> Table:
-    """All figures of both, by size."""
+          names: Sequence[str], caption: str) -> Table:
+    """All figures of each, by size; the first one is the base."""
     rows = []
     for gib in sizes:
-        names = [f"sizes/{where}/{name}/{gib}" for name in QEMUS]
-        if not any(results.samples(name) for name in names):
+        steps_of = [step_name(where, name, gib) for name in names]
+        if not any(map(results.samples, steps_of)):
             continue
         stats = [[results.stat(name, figure) for figure, _ in FIGURES]
-                 for name in names]
-        rows += [(f"{gib:,} GiB, {qemu}", *map(cell, line))
-                 for qemu, line in zip(QEMUS, stats)]
-        rows.append(("ratio", *map(ratio, *stats)))
+                 for name in steps_of]
+        for name, line in zip(names, stats):
+            rows.append((f"{gib:,} GiB, {name}", *map(cell, line)))
+            if line is not stats[0]:
+                rows.append(("ratio", *map(ratio, stats[0], line)))
     return Table(("guest", *(heading for _, heading in FIGURES)), rows,
                  caption)
 
@@ -87,7 +96,7 @@ def plot(results: Results, where: str, sizes: Sequence[int]) -> Plot:
         axes = drawing.add_subplot(len(CURVES), 1, place)
         for name in QEMUS:
             points = [(gib, stat.median) for gib in sizes if (
-                stat := results.stat(f"sizes/{where}/{name}/{gib}", figure))]
+                stat := results.stat(step_name(where, name, gib), figure))]
             if points:
                 axes.plot(*zip(*points), "o-", color=COLOURS[name], label=name)
         if figure == "sync.busy":
@@ -123,11 +132,12 @@ def blocks(results: Results) -> Sequence[Block]:
     """Curves, then tables."""
     return [
         Text(WHY), plot(results, "here", FULL), Text(LIMIT),
-        table(results, "here", FULL, "Dirty rings of 65,536 entries, on this "
+        table(results, "here", FULL, QEMUS, "Dirty rings of 65,536 entries, on this "
               "host's own kernel, whose KVM emulates guests or does not."),
-        table(results, "lab", LAB_FULL, "In the lab: stock QEMU with log on the "
-              "stock kernel, ours with shared on the patched one. All times are "
-              "those of an emulated machine: only the ratios say something."),
+        table(results, "lab", LAB_FULL, [name for name, *_ in LAB_ROWS],
+              "In the lab: stock QEMU with log on the stock kernel, ours on the "
+              "patched one. All times are those of an emulated machine: only the "
+              "ratios say something."),
     ]
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from tests.migration.guest import MIB, PAGE, Writer
 from tests.migration.migrate import Options, cancel, info, rounds, wait
-from tests.migration.vm import (LOG, SHARED, VM, Config, Mechanism, Qemu,
-                                kvm_usable, qemu)
+from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, Config,
+                                Mechanism, Qemu, kvm_usable, qemu)
 
 ATTEMPTS = 6
 ROUNDS = 8
@@ -27,7 +27,8 @@ ROUNDS = 8
 # guest and each write takes an entry: the distribution's QEMU empties rings
 # once a second, and hangs the guest if it has to do so sooner.
 RING = Mechanism(65536)
-MECHANISMS = {"log": LOG, "ring": RING, "shared": SHARED}
+MECHANISMS = {"log": LOG, "ring": RING, "shared": SHARED,
+              "dirty-bits": DIRTY_BITS}
 WRITER = Writer(mib=16, delay=40, report=0)
 NOWHERE = "exec:cat > /dev/null"
 
