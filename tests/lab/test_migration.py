@@ -72,13 +72,13 @@ SOAKED = {
 }
 
 # Each mechanism meets each pattern, and the one that auto takes meets all
-# other events.  test_identical[dirty-bits-hot-spot-4-pc] is left out: four
-# vCPUs that nothing slows down write more than two emulated CPUs can send.
+# other events.
 CHECKED = {
     "tdp": (
         "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
         "test_identical.py::test_identical[shared-sequential-4-pc]",
         "test_identical.py::test_identical[dirty-bits-random-2-q35]",
+        "test_identical.py::test_identical[dirty-bits-hot-spot-4-pc]",
         "test_identical.py::test_identical[ring 4096-random-4-q35]",
         "test_modes.py::test_multifd[dirty-bits-sequential-1]",
         "test_modes.py::test_postcopy[dirty-bits-hot-spot-2]",
@@ -118,6 +118,7 @@ CHECKED = {
         "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
         "test_identical.py::test_identical[shared-sequential-4-pc]",
         "test_identical.py::test_identical[dirty-bits-random-2-q35]",
+        "test_identical.py::test_identical[dirty-bits-hot-spot-4-pc]",
         "test_identical.py::test_identical[ring 4096-random-4-q35]",
         "test_identical.py::test_identical[log-random-2-q35]",
     ),
