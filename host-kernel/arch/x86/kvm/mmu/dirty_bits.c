@@ -42,6 +42,7 @@
  * collect takes these marks, and then wrprots all loaded shadow roots.
  */
 
+#include <linux/kvm_dirty_release.h>
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
 #include <linux/vmalloc.h>
@@ -69,8 +70,15 @@ struct collect {
 
 bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 {
-	return kvm_ad_enabled() && (kvm ? is_tdp_mmu_enabled(kvm) :
-					  kvm_tdp_mmu_is_on());
+	if (!kvm)
+		return kvm_ad_enabled() && kvm_tdp_mmu_is_on();
+
+	/*
+	 * Private memory is zapped without SRCU, under which the slot of a page
+	 * that loses its dirty bit is looked up.
+	 */
+	return kvm_ad_enabled() && kvm_has_tdp_mmu(kvm) &&
+	       !kvm_arch_has_private_mem(kvm);
 }
 
 /* Two more than the slot fills: its ends may lie inside of regions. */
@@ -593,7 +601,7 @@ static void collect_step(struct kvm *kvm, gfn_t start, gfn_t end, void *data)
 	gfn_t slot_end;
 	int i;
 
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++) {
+	for (i = 0; i < kvm_arch_nr_memslot_as_ids(kvm); i++) {
 		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
 						  start, end) {
 			c->slot = iter.slot;
