@@ -42,7 +42,7 @@ choose_tree() {
         stock=$linux_stock
         assembled=$linux_assembled
         series_option=FDT_LINUX_SERIES
-        series_dir=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-6.1}
+        series_dir=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-$linux_hooks_fit}
         own_root=$root/host-kernel
         mapfile -t own_dirs < <(
             find "$own_root" -mindepth 1 -maxdepth 1 -type d \

@@ -12,6 +12,7 @@
 #include "dirty_tracking.h"
 #include "mmu_stats.h"
 #include "named_tests.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "touching_guest.h"
 
@@ -140,7 +141,7 @@ int main(int argc, char *argv[])
 	const char *only = named_argument(argc, argv, tests, ARRAY_SIZE(tests));
 
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM));
-	TEST_REQUIRE(is_intel_cpu() && get_kvm_intel_param_bool("pml"));
+	TEST_REQUIRE(host_cpu_is_intel && get_kvm_intel_param_bool("pml"));
 	run_tests(tests, ARRAY_SIZE(tests), only);
 	return 0;
 }
