@@ -32,13 +32,9 @@
 #define kvm_flush_remote_tlbs_range	kvm_flush_remote_tlbs_with_address
 #endif
 
-/*
- * 6.8: a VM has private memory, or it has SMM and with it a second address space.
- * Before, no VM has private memory.
- */
+/* 6.8: a VM that has private memory has one address space, for want of SMM. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)
 #define kvm_arch_nr_memslot_as_ids(kvm)	KVM_ADDRESS_SPACE_NUM
-#define kvm_arch_has_private_mem(kvm)	false
 #endif
 
 /*

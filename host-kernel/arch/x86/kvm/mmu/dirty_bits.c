@@ -70,15 +70,8 @@ struct collect {
 
 bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 {
-	if (!kvm)
-		return kvm_ad_enabled() && kvm_tdp_mmu_is_on();
-
-	/*
-	 * Private memory is zapped without SRCU, under which the slot of a page
-	 * that loses its dirty bit is looked up.
-	 */
-	return kvm_ad_enabled() && kvm_has_tdp_mmu(kvm) &&
-	       !kvm_arch_has_private_mem(kvm);
+	return kvm_ad_enabled() && (kvm ? kvm_has_tdp_mmu(kvm) :
+					  kvm_tdp_mmu_is_on());
 }
 
 /* Two more than the slot fills: its ends may lie inside of regions. */
@@ -272,15 +265,17 @@ void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 			      u64 old_spte, u64 new_spte, int level)
 {
 	struct kvm_memory_slot *slot;
+	int idx;
 
 	if (!loses_dirty(old_spte, new_spte, level))
 		return;
 
+	/* Not all who zap leaves have it: guest_memfd and VFIO do not. */
+	idx = srcu_read_lock(&kvm->srcu);
 	slot = __gfn_to_memslot(__kvm_memslots(kvm, as_id), gfn);
-	if (!slot || !kvm_slot_dirty_track_enabled(slot))
-		return;
-
-	log_huge(slot, gfn, level, true);
+	if (slot && kvm_slot_dirty_track_enabled(slot))
+		log_huge(slot, gfn, level, true);
+	srcu_read_unlock(&kvm->srcu, idx);
 }
 
 /*

@@ -577,7 +577,7 @@ static void test_vm_goes(void)
 		if (read(go[0], &c, 1) != 1 || !test_bit(123, rig.shared.bitmap))
 			_exit(1);
 		/* The parent sees this. */
-		clear_bit(123, rig.shared.bitmap);
+		__clear_bit(123, rig.shared.bitmap);
 		if (read(go[0], &c, 1) != 0)
 			_exit(2);
 		if (count_bits(rig.shared.bitmap, 50000) != 1 ||

@@ -531,7 +531,7 @@ static void model_clear(struct model *m)
 		if (!test_bit(p, m->got))
 			continue;
 		m->armed[p] = ARMED;
-		clear_bit(p, m->must);
+		__clear_bit(p, m->must);
 		lo = min(lo, p);
 		hi = p + 1;
 	}
@@ -884,7 +884,7 @@ static void test_sparse(void)
 			TEST_ASSERT(test_bit(p, bitmap) == want,
 				    "round %lu: gpa 0x%lx is %s", round, gpa,
 				    want ? "lost" : "dirty for nothing");
-			clear_bit(p, bitmap);
+			__clear_bit(p, bitmap);
 		}
 		TEST_ASSERT(!count_bits(bitmap, mem.npages),
 			    "round %lu: pages are dirty that nobody wrote", round);
@@ -926,7 +926,7 @@ static void test_generations(void)
 		vm_get_dirty_log_no_wp(vm, mem.slot, bitmap);
 		TEST_ASSERT(test_bit(p, bitmap),
 			    "page %lu is lost after %lu write-protects", p, i);
-		clear_bit(p, bitmap);
+		__clear_bit(p, bitmap);
 		TEST_ASSERT(!count_bits(bitmap, mem.npages),
 			    "too much is dirty after %lu write-protects", i);
 	}
@@ -1221,7 +1221,7 @@ static void expect_page(struct kvm_vm *vm, uint32_t slot, int page,
 	if (page >= 0) {
 		TEST_ASSERT(test_bit(page, bitmap),
 			    "%s: page %d of slot 0x%x is lost", what, page, slot);
-		clear_bit(page, bitmap);
+		__clear_bit(page, bitmap);
 	}
 	TEST_ASSERT(!count_bits(bitmap, npages),
 		    "%s: slot 0x%x has pages that are dirty for nothing", what,

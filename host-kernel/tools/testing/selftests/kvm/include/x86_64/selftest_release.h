@@ -12,6 +12,11 @@
 #include "processor.h"
 #include "test_util.h"
 
+/*
+ * clear_bit() of 6.12's tools/arch/x86 flips the bit instead, so that no test may
+ * clear a bit that may be clear already.  __clear_bit() is right.
+ */
+
 /* 6.3: the vendor of the host's CPU is in variables. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 #define host_cpu_is_intel	is_intel_cpu()
