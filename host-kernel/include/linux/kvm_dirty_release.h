@@ -38,17 +38,18 @@
 #endif
 
 /*
- * Handles a page fault that is not a prefetch, and counts it.  6.11: the caller of
+ * Count a page fault, and handle one that is not a prefetch.  6.11: the caller of
  * kvm_mmu_do_page_fault() counts, can ask for the level of the mapping, and passes
  * all 64 bits of the error code.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0)
-#define kvm_mmu_count_and_do_page_fault(vcpu, gpa, error_code, type)	\
+#define kvm_mmu_count_fault(vcpu)	do { } while (0)
+#define kvm_mmu_do_fault(vcpu, gpa, error_code, type)			\
 	kvm_mmu_do_page_fault(vcpu, gpa, lower_32_bits(error_code), false, type)
 #else
-#define kvm_mmu_count_and_do_page_fault(vcpu, gpa, error_code, type)	\
-	((vcpu)->stat.pf_taken++,					\
-	 kvm_mmu_do_page_fault(vcpu, gpa, error_code, false, type, NULL))
+#define kvm_mmu_count_fault(vcpu)	((vcpu)->stat.pf_taken++)
+#define kvm_mmu_do_fault(vcpu, gpa, error_code, type)			\
+	kvm_mmu_do_page_fault(vcpu, gpa, error_code, false, type, NULL)
 #endif
 
 #endif

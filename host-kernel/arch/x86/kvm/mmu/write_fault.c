@@ -14,11 +14,11 @@ int timed_page_fault(struct kvm_vcpu *vcpu, gpa_t cr2_or_gpa, u64 error_code,
 {
 	struct kvm_vm_stat *stat = &vcpu->kvm->stat;
 	u64 begin = local_clock();
-	int r = kvm_mmu_count_and_do_page_fault(vcpu, cr2_or_gpa, error_code,
-						emulation_type);
+	int r = kvm_mmu_do_fault(vcpu, cr2_or_gpa, error_code, emulation_type);
 	/* The clocks of two CPUs may differ, if the vCPU has slept. */
 	s64 ns = max_t(s64, local_clock() - begin, 0);
 
+	kvm_mmu_count_fault(vcpu);
 	atomic64_add(KVM_WRITE_FAULT_SAMPLE, &stat->write_faults);
 	atomic64_add(ns * KVM_WRITE_FAULT_SAMPLE, &stat->write_fault_ns);
 	return r;
