@@ -21,7 +21,7 @@ lab_cpu_build=$build/lab-cpu
 linux_stock=$build/src/linux-stock
 linux_assembled=$build/src/linux
 linux_build=$build/linux
-linux_hooks_fit=6.1
+linux_hooks_fit=${FDT_LINUX_RELEASE:-6.1}
 
 die() {
     printf '%s: %s\n' "$me" "$*" >&2

@@ -88,6 +88,21 @@ class TestGet:
         assert "6.1" in sentence
         assert not box.build.exists()
 
+    def test_release(self, box: LinuxBox) -> None:
+        source = fake_linux(box.top / "linux", "6.12.95")
+        done = box.run(
+            "get-linux", LINUX_SRC=source, FDT_LINUX_RELEASE="6.12"
+        )
+        assert done.returncode == 0, done.stderr
+        assert "SUBLEVEL = 95" in (box.stock / "Makefile").read_text()
+
+    def test_release_without_hooks(self, box: LinuxBox) -> None:
+        done = box.run("get-linux", FDT_LINUX_RELEASE="6.7")
+        sentence = one_sentence(done, "get-linux")
+        assert "no hooks for Linux 6.7" in sentence
+        assert "6.1, 6.12" in sentence
+        assert not box.build.exists()
+
     def test_tree_that_was_built_in(self, box: LinuxBox) -> None:
         source = fake_linux(box.top / "linux")
         (source / ".config").touch()
