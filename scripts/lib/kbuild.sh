@@ -15,9 +15,11 @@ kernel_kinds() {
     sed '/^#/d; s/ .*//' "$root/lab/kernels"
 }
 
-# fragments_of KIND: the files of its configuration.
+# fragments_of KIND: the files of its configuration, that of the release last.
 fragments_of() {
+    local release=$root/lab/configs/linux-$linux_hooks_fit.config
     sed -n "s/^$1 //p" "$root/lab/kernels" | tr ' ' '\n' | sed "s,.*,$root/lab/configs/&.config,"
+    [ ! -e "$release" ] || printf '%s\n' "$release"
 }
 
 # The sources that our code is in, relative to KVM's Makefile: our own, and Linux's

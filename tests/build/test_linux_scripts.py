@@ -88,6 +88,13 @@ class TestGet:
         assert "6.1" in sentence
         assert not box.build.exists()
 
+    def test_release(self, box: LinuxBox) -> None:
+        source = fake_linux(box.top / "linux", "6.12.95")
+        done = box.run("get-linux", LINUX_SRC=source, RELEASE="13")
+        assert done.returncode == 0, done.stderr
+        makefile = box.build / "debian-13/src/linux-stock/Makefile"
+        assert "SUBLEVEL = 95" in makefile.read_text()
+
     def test_tree_that_was_built_in(self, box: LinuxBox) -> None:
         source = fake_linux(box.top / "linux")
         (source / ".config").touch()

@@ -231,6 +231,7 @@ INTEL_PML = (
     Selftest("x86_64/pml_test log"),
     Selftest("x86_64/pml_test write-protect"),
     Selftest("x86_64/pml_test dirty-bits", tdp=True),
+    Selftest("x86_64/pml_test late-vcpu", tdp=True),
 )
 INTEL_NO_PML = (Selftest(f"{RACE} -v 2 -t 2 -m ring -w none"),)
 

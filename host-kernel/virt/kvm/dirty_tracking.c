@@ -5,6 +5,7 @@
  */
 #include <linux/anon_inodes.h>
 #include <linux/file.h>
+#include <linux/kvm_dirty_release.h>
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
 #include <linux/mm.h>
@@ -114,8 +115,8 @@ static int bitmap_mmap(struct file *file, struct vm_area_struct *vma)
 	if (vma->vm_pgoff > pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -EINVAL;
 
-	vma->vm_flags &= ~VM_MAYEXEC;
-	vma->vm_flags |= VM_DONTEXPAND | VM_DONTDUMP;
+	vm_flags_clear(vma, VM_MAYEXEC);
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_ops = &bitmap_vm_ops;
 	return 0;
 }
@@ -138,7 +139,7 @@ static int find_slot(struct kvm *kvm, u32 number, struct kvm_memory_slot **slot)
 {
 	int as_id = number >> 16, id = (u16)number;
 
-	if (as_id >= KVM_ADDRESS_SPACE_NUM || id >= KVM_USER_MEM_SLOTS)
+	if (as_id >= kvm_arch_nr_memslot_as_ids(kvm) || id >= KVM_USER_MEM_SLOTS)
 		return -EINVAL;
 
 	*slot = id_to_memslot(__kvm_memslots(kvm, as_id), id);

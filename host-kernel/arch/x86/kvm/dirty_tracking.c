@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* x86's own capabilities and ioctls of fast dirty tracking. */
 
+#include <linux/kvm_dirty_release.h>
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
 #include <linux/moduleparam.h>
@@ -19,7 +20,7 @@ static bool has_logged_slot(struct kvm *kvm)
 	struct kvm_memory_slot *slot;
 	int i, bkt;
 
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
+	for (i = 0; i < kvm_arch_nr_memslot_as_ids(kvm); i++)
 		kvm_for_each_memslot(slot, bkt, __kvm_memslots(kvm, i))
 			if (kvm_slot_dirty_track_enabled(slot))
 				return true;

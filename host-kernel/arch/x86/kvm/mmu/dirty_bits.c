@@ -42,6 +42,7 @@
  * collect takes these marks, and then wrprots all loaded shadow roots.
  */
 
+#include <linux/kvm_dirty_release.h>
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
 #include <linux/vmalloc.h>
@@ -69,7 +70,7 @@ struct collect {
 
 bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
 {
-	return kvm_ad_enabled() && (kvm ? is_tdp_mmu_enabled(kvm) :
+	return kvm_ad_enabled() && (kvm ? kvm_has_tdp_mmu(kvm) :
 					  kvm_tdp_mmu_is_on());
 }
 
@@ -264,15 +265,17 @@ void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 			      u64 old_spte, u64 new_spte, int level)
 {
 	struct kvm_memory_slot *slot;
+	int idx;
 
 	if (!loses_dirty(old_spte, new_spte, level))
 		return;
 
+	/* Not all who zap leaves have it: guest_memfd and VFIO do not. */
+	idx = srcu_read_lock(&kvm->srcu);
 	slot = __gfn_to_memslot(__kvm_memslots(kvm, as_id), gfn);
-	if (!slot || !kvm_slot_dirty_track_enabled(slot))
-		return;
-
-	log_huge(slot, gfn, level, true);
+	if (slot && kvm_slot_dirty_track_enabled(slot))
+		log_huge(slot, gfn, level, true);
+	srcu_read_unlock(&kvm->srcu, idx);
 }
 
 /*
@@ -593,7 +596,7 @@ static void collect_step(struct kvm *kvm, gfn_t start, gfn_t end, void *data)
 	gfn_t slot_end;
 	int i;
 
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++) {
+	for (i = 0; i < kvm_arch_nr_memslot_as_ids(kvm); i++) {
 		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
 						  start, end) {
 			c->slot = iter.slot;

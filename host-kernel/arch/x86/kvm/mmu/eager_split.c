@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* KVM_CAP_EAGER_PAGE_SPLIT and KVM_SPLIT_HUGE_PAGES. */
 
+#include <linux/kvm_dirty_release.h>
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
 #include <linux/sched/signal.h>
@@ -20,7 +21,7 @@ bool kvm_splits_eagerly(struct kvm *kvm)
 	u8 mode = READ_ONCE(kvm->arch.dirty_tracking.eager_split);
 
 	if (mode == KVM_EAGER_PAGE_SPLIT_DEFAULT)
-		return READ_ONCE(eager_page_split) && is_tdp_mmu_enabled(kvm);
+		return READ_ONCE(eager_page_split) && kvm_has_tdp_mmu(kvm);
 	return mode == KVM_EAGER_PAGE_SPLIT_ON;
 }
 
@@ -41,7 +42,7 @@ static void split_slot_range(struct kvm *kvm, const struct kvm_memory_slot *slot
 		write_unlock(&kvm->mmu_lock);
 	}
 
-	if (is_tdp_mmu_enabled(kvm)) {
+	if (kvm_has_tdp_mmu(kvm)) {
 		read_lock(&kvm->mmu_lock);
 		kvm_tdp_mmu_try_split_huge_pages(kvm, slot, start, end,
 						 PG_LEVEL_4K, true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Walks over the parts of a range of guest memory that slots have. */
 
+#include <linux/kvm_dirty_release.h>
 #include <linux/kvm_host.h>
 #include <linux/minmax.h>
 #include <linux/sched.h>
@@ -15,7 +16,7 @@ void kvm_call_on_slot_ranges(struct kvm *kvm, gfn_t start, gfn_t end,
 	struct kvm_memslot_iter iter;
 	int i;
 
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++) {
+	for (i = 0; i < kvm_arch_nr_memslot_as_ids(kvm); i++) {
 		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
 						  start, end) {
 			slot = iter.slot;
@@ -31,7 +32,7 @@ gfn_t kvm_next_slot_page(struct kvm *kvm, gfn_t gfn, gfn_t end)
 	gfn_t next = end;
 	int i;
 
-	for (i = 0; i < KVM_ADDRESS_SPACE_NUM; i++)
+	for (i = 0; i < kvm_arch_nr_memslot_as_ids(kvm); i++)
 		kvm_for_each_memslot_in_gfn_range(&iter, __kvm_memslots(kvm, i),
 						  gfn, end) {
 			next = min(next, max(gfn, iter.slot->base_gfn));

@@ -32,7 +32,7 @@ static inline bool kvm_times_write_fault(struct kvm_vcpu *vcpu, u64 error_code)
  * added to the VM's statistics.  A function of its own, so that faults that are
  * not timed do not pay for it.
  */
-int timed_page_fault(struct kvm_vcpu *vcpu, gpa_t cr2_or_gpa, u32 error_code,
+int timed_page_fault(struct kvm_vcpu *vcpu, gpa_t cr2_or_gpa, u64 error_code,
 		     int *emulation_type);
 
 #endif

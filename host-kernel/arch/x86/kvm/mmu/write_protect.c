@@ -60,6 +60,7 @@
  * are loaded roots; there is no walk.
  */
 
+#include <linux/kvm_dirty_release.h>
 #include <linux/kvm_host.h>
 
 #include "mmu.h"
@@ -380,7 +381,7 @@ void kvm_mmu_write_protect_all(struct kvm *kvm)
 	if (kvm_memslots_have_rmaps(kvm))
 		shadow_mmu_wrprot_roots(kvm);
 
-	if (is_tdp_mmu_enabled(kvm))
+	if (kvm_has_tdp_mmu(kvm))
 		tdp_mmu_wrprot_roots(kvm);
 
 	kvm_flush_remote_tlbs(kvm);
@@ -407,7 +408,7 @@ static void wrprot_range(struct kvm *kvm, gfn_t start, gfn_t end, void *unused)
 		write_unlock(&kvm->mmu_lock);
 	}
 
-	if (is_tdp_mmu_enabled(kvm))
+	if (kvm_has_tdp_mmu(kvm))
 		tdp_mmu_wrprot_gfn_range(kvm, start, end);
 }
 
@@ -422,7 +423,7 @@ gfn_t kvm_mmu_write_protect_range(struct kvm *kvm, gfn_t start, gfn_t end)
 				      ALIGN(end, KVM_PAGES_PER_HPAGE(PG_LEVEL_2M)),
 				      range_step(kvm), wrprot_range, NULL);
 
-	kvm_flush_remote_tlbs_with_address(kvm, aligned, stop - aligned);
+	kvm_flush_remote_tlbs_range(kvm, aligned, stop - aligned);
 	trace_kvm_write_protect_range(aligned, stop);
 	return min(stop, end);
 }

@@ -15,6 +15,7 @@
 #include "dirty_tracking.h"
 #include "mmu_stats.h"
 #include "named_tests.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "test_random.h"
 #include "touching_guest.h"
@@ -46,7 +47,7 @@ static void rig_create(struct rig *rig, uint64_t npages, uint64_t manual)
 	rig->mem.npages = npages;
 	TEST_ASSERT(test_mem_map(&rig->mem, VM_MEM_SRC_ANONYMOUS), "no memory");
 
-	rig->vm = __vm_create(VM_MODE_DEFAULT, 1, 0);
+	rig->vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
 	vm_enable_cap(rig->vm, KVM_CAP_DIRTY_BITMAP_FD, 0);
 	if (manual)
 		vm_enable_cap(rig->vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, manual);
@@ -222,22 +223,22 @@ static void test_layout(void)
 			    "bitmap and summary overlap");
 
 		if (mode == 2) {
-			ASSERT_EQ(bits_of_map(rig.shared.bitmap, d->bitmap_size), n);
+			TEST_ASSERT_EQ(bits_of_map(rig.shared.bitmap, d->bitmap_size), n);
 			p = shared_bitmap_harvest(&rig.shared, 0, n, rig.got);
 			TEST_ASSERT(p == n, "%lu of %lu pages are in the summary",
 				    p, n);
 			memset(rig.got, 0, bitmap_size(n));
 		}
-		ASSERT_EQ(bits_of_map(rig.shared.bitmap, d->bitmap_size), 0UL);
-		ASSERT_EQ(bits_of_map(rig.shared.summary, d->summary_size), 0UL);
+		TEST_ASSERT_EQ(bits_of_map(rig.shared.bitmap, d->bitmap_size), 0UL);
+		TEST_ASSERT_EQ(bits_of_map(rig.shared.summary, d->summary_size), 0UL);
 
 		/* Exactly one bit in each. */
 		if (mode == 2)
 			rig_rearm(&rig);
 		last = n - 1;
 		rig_write(&rig, last, 1);
-		ASSERT_EQ(bits_of_map(rig.shared.bitmap, d->bitmap_size), 1UL);
-		ASSERT_EQ(bits_of_map(rig.shared.summary, d->summary_size), 1UL);
+		TEST_ASSERT_EQ(bits_of_map(rig.shared.bitmap, d->bitmap_size), 1UL);
+		TEST_ASSERT_EQ(bits_of_map(rig.shared.summary, d->summary_size), 1UL);
 		TEST_ASSERT(test_bit(last, rig.shared.bitmap),
 			    "page %lu is not dirty", last);
 		TEST_ASSERT(test_bit(last / KVM_DIRTY_SUMMARY_PAGES,
@@ -360,8 +361,8 @@ static void test_harvest(void)
 		}
 		expect_got(&rig, pages, n, count_bits(want, rig.mem.npages),
 			   round % 4 ? "summary" : "KVM_GET_DIRTY_LOG");
-		ASSERT_EQ(shared_bitmap_harvest(&rig.shared, 0, rig.mem.npages,
-						rig.got), 0UL);
+		TEST_ASSERT_EQ(shared_bitmap_harvest(&rig.shared, 0, rig.mem.npages,
+						     rig.got), 0UL);
 		rig_rearm(&rig);
 	}
 	free(want);
@@ -380,8 +381,8 @@ static void test_clear(void)
 		guest_list(rig.vcpu, GUEST_WRITE, rig.mem.gpa, pages,
 			   ARRAY_SIZE(pages), i);
 		kvm_vm_get_dirty_log(rig.vm, TEST_SLOT, rig.got);
-		ASSERT_EQ(count_bits(rig.shared.bitmap, rig.mem.npages),
-			  ARRAY_SIZE(pages));
+		TEST_ASSERT_EQ(count_bits(rig.shared.bitmap, rig.mem.npages),
+			       ARRAY_SIZE(pages));
 		kvm_vm_clear_dirty_log(rig.vm, TEST_SLOT, rig.got, 0, 64);
 		TEST_ASSERT(!test_bit(63, rig.shared.bitmap) &&
 			    test_bit(64, rig.shared.bitmap), "cleared too much");
@@ -389,12 +390,12 @@ static void test_clear(void)
 				       1601 - 64);
 		expect_got(&rig, pages, ARRAY_SIZE(pages), ARRAY_SIZE(pages),
 			   "manual");
-		ASSERT_EQ(count_bits(rig.shared.bitmap, rig.mem.npages), 0UL);
+		TEST_ASSERT_EQ(count_bits(rig.shared.bitmap, rig.mem.npages), 0UL);
 	}
 	/* What was harvested by the summary is not there to be cleared. */
 	guest_list(rig.vcpu, GUEST_WRITE, rig.mem.gpa, pages, ARRAY_SIZE(pages), 9);
-	ASSERT_EQ(shared_bitmap_harvest(&rig.shared, 0, rig.mem.npages, rig.got),
-		  ARRAY_SIZE(pages));
+	TEST_ASSERT_EQ(shared_bitmap_harvest(&rig.shared, 0, rig.mem.npages, rig.got),
+		       ARRAY_SIZE(pages));
 	kvm_vm_clear_dirty_log(rig.vm, TEST_SLOT, rig.got, 0, 1601);
 	rig_rearm(&rig);
 	rig_write(&rig, 1600, 10);
@@ -430,7 +431,7 @@ static void test_hostile_bits(void)
 			     next.npages, 1);
 		memset(bitmap, 0, sizeof(bitmap));
 		shared_bitmap_harvest(&other, 0, next.npages, bitmap);
-		ASSERT_EQ(count_bits(bitmap, next.npages), next.npages);
+		TEST_ASSERT_EQ(count_bits(bitmap, next.npages), next.npages);
 
 		for (round = 0; round < 6; round++) {
 			memset(rig.shared.bitmap, 0xff,
@@ -517,9 +518,9 @@ static void test_slot_goes(void)
 		}
 		rig_write(&rig, 7, 3);
 		shared_bitmap_map(rig.vm, TEST_SLOT, rig.mem.npages, &fresh);
-		ASSERT_EQ(count_bits(fresh.bitmap, rig.mem.npages), 1UL);
+		TEST_ASSERT_EQ(count_bits(fresh.bitmap, rig.mem.npages), 1UL);
 		TEST_ASSERT(test_bit(7, fresh.bitmap), "page 7 is lost");
-		ASSERT_EQ(count_bits(rig.shared.bitmap, 3000), 2UL);
+		TEST_ASSERT_EQ(count_bits(rig.shared.bitmap, 3000), 2UL);
 		TEST_ASSERT(test_bit(2999, rig.shared.bitmap) &&
 			    test_bit(5, rig.shared.bitmap),
 			    "other bits are in the old bitmap");
@@ -527,7 +528,7 @@ static void test_slot_goes(void)
 		memset(rig.shared.bitmap, 0xff, rig.shared.desc.bitmap_size);
 		memset(rig.shared.summary, 0xff, rig.shared.desc.summary_size);
 		kvm_vm_get_dirty_log(rig.vm, TEST_SLOT, rig.got);
-		ASSERT_EQ(count_bits(rig.got, rig.mem.npages), 1UL);
+		TEST_ASSERT_EQ(count_bits(rig.got, rig.mem.npages), 1UL);
 		shared_bitmap_unmap(&fresh);
 		rig_free(&rig);
 	}
@@ -544,7 +545,7 @@ static void test_slot_moves(void)
 	test_mem_set(rig.vm, &rig.mem, LOG);
 	rig_write(&rig, 20, 1);
 	shared_bitmap_map(rig.vm, TEST_SLOT, rig.mem.npages, &fresh);
-	ASSERT_EQ(shared_bitmap_harvest(&fresh, 0, 300, rig.got), 2UL);
+	TEST_ASSERT_EQ(shared_bitmap_harvest(&fresh, 0, 300, rig.got), 2UL);
 	TEST_ASSERT(test_bit(10, rig.got) && test_bit(20, rig.got),
 		    "other pages after a move");
 	shared_bitmap_unmap(&fresh);
@@ -576,7 +577,7 @@ static void test_vm_goes(void)
 		if (read(go[0], &c, 1) != 1 || !test_bit(123, rig.shared.bitmap))
 			_exit(1);
 		/* The parent sees this. */
-		clear_bit(123, rig.shared.bitmap);
+		__clear_bit(123, rig.shared.bitmap);
 		if (read(go[0], &c, 1) != 0)
 			_exit(2);
 		if (count_bits(rig.shared.bitmap, 50000) != 1 ||
@@ -597,7 +598,7 @@ static void test_vm_goes(void)
 		usleep(1000);
 
 	kvm_vm_free(rig.vm);
-	ASSERT_EQ(count_bits(rig.shared.bitmap, 50000), 1UL);
+	TEST_ASSERT_EQ(count_bits(rig.shared.bitmap, 50000), 1UL);
 	again = rig.shared;
 	again.fd = dup(rig.shared.fd);
 	again.bitmap = mmap(NULL, again.desc.bitmap_size, PROT_READ | PROT_WRITE,

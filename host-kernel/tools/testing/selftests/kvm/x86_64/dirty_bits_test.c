@@ -14,6 +14,7 @@
 #include "dirty_tracking.h"
 #include "mmu_stats.h"
 #include "named_tests.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "touching_guest.h"
 
@@ -298,23 +299,23 @@ static void test_opened(void)
 	pages = vm_get_stat(rig.vm, "dirty_bits_pages");
 	write_pages(&rig, 0, n * PAGES_2M, 1);
 	expect_pages(collect(&rig), n * PAGES_2M, "all again");
-	ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened);
 	pages += n * PAGES_2M;
-	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
 
 	/* The first finds them quiet, the second closed: then no more. */
 	expect_pages(collect(&rig), 0, "quiet");
 	expect_pages(collect(&rig), 0, "closed");
 	tables = vm_get_stat(rig.vm, "dirty_bits_tables");
 	expect_pages(collect(&rig), 0, "forgotten");
-	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables);
-	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
 
 	write_pages(&rig, 0, 2 * PAGES_2M, 1);
-	ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened + 2);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "write_protect_opened"), opened + 2);
 	expect_pages(collect(&rig), 2 * PAGES_2M, "two of them");
-	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables + 2);
-	ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages + 2 * PAGES_2M);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables + 2);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages + 2 * PAGES_2M);
 	rig_free(&rig);
 }
 
@@ -362,9 +363,9 @@ static void test_wrprot(void)
 
 		if (round == 0) {
 			/* What was not found is as it was. */
-			ASSERT_EQ(faults_of(&rig, 2, n - 2, 4), 2);
-			ASSERT_EQ(faults_of(&rig, 0, n, 4), found);
-			ASSERT_EQ(faults_of(&rig, 0, n, 4), 0);
+			TEST_ASSERT_EQ(faults_of(&rig, 2, n - 2, 4), 2);
+			TEST_ASSERT_EQ(faults_of(&rig, 0, n, 4), found);
+			TEST_ASSERT_EQ(faults_of(&rig, 0, n, 4), 0);
 			collect(&rig);
 			expect(&rig, 0, n, 2, "by a fault, and without");
 		}
@@ -372,7 +373,7 @@ static void test_wrprot(void)
 		collect(&rig);
 		expect(&rig, 0, n, 3, "written again");
 		/* No more: the collect before had no flag. */
-		ASSERT_EQ(faults_of(&rig, 0, n, 3), 0);
+		TEST_ASSERT_EQ(faults_of(&rig, 0, n, 3), 0);
 		collect(&rig);
 		expect(&rig, 0, n, 3, "without a fault");
 	}
@@ -497,7 +498,7 @@ static void test_beyond(void)
 	memset(beyond.hva, 0, n * PAGE_SIZE);
 	splits = vm_get_stat(rig.vm, "split_huge_pages");
 	go_through(&rig, &beyond);
-	ASSERT_EQ(vm_get_stat(rig.vm, "split_huge_pages"), splits);
+	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "split_huge_pages"), splits);
 	collect(&rig);
 	for (round = 0; round < 6; round++) {
 		write_pages(&rig, round, n - round, 3);

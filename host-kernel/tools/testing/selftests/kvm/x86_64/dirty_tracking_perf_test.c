@@ -16,6 +16,7 @@
 #include "dirty_bitmap.h"
 #include "dirty_tracking.h"
 #include "mmu_stats.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "touching_guest.h"
 
@@ -127,7 +128,7 @@ static void create_vm(struct bench *b)
 				   b->vcpus);
 		return;
 	}
-	b->vm = __vm_create(VM_MODE_DEFAULT, b->nr_vcpus, 0);
+	b->vm = __vm_create(VM_SHAPE_DEFAULT, b->nr_vcpus, 0);
 	vm_enable_dirty_ring(b->vm, RING_ENTRIES * sizeof(*ring));
 	add_touchers(b->vm, b->nr_vcpus, b->vcpus);
 	/* Not to be measured: the faults on the ring itself. */

@@ -12,6 +12,7 @@
 #include "dirty_bitmap.h"
 #include "dirty_tracking.h"
 #include "named_tests.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "touching_guest.h"
 
@@ -228,7 +229,7 @@ static void test_log_start(enum vm_mem_backing_src_type src)
 		}
 		test_mem_set(rig.vm, &rig.mem, LOG);
 		expect_split(&rig, want, names[mode]);
-		ASSERT_EQ(vm_get_stat(rig.vm, "split_huge_pages"), before + want);
+		TEST_ASSERT_EQ(vm_get_stat(rig.vm, "split_huge_pages"), before + want);
 		rig_free(&rig);
 	}
 }
@@ -276,7 +277,7 @@ static void test_first_page(void)
 	uint64_t npages = memslot2region(vm, 0)->region.memory_size / PAGE_SIZE;
 	unsigned long *bitmap = bitmap_zalloc(npages);
 
-	ASSERT_EQ(memslot2region(vm, 0)->region.guest_phys_addr, 0ULL);
+	TEST_ASSERT_EQ(memslot2region(vm, 0)->region.guest_phys_addr, 0ULL);
 	set_mode(vm, KVM_EAGER_PAGE_SPLIT_ON, 0);
 	vm_enable_cap(vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
 		      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE |
@@ -286,7 +287,7 @@ static void test_first_page(void)
 	set_bit(0, bitmap);
 	kvm_vm_clear_dirty_log(vm, 0, bitmap, 0, npages);
 	kvm_vm_get_dirty_log(vm, 0, bitmap);
-	ASSERT_EQ(count_bits(bitmap, npages), npages - 1);
+	TEST_ASSERT_EQ(count_bits(bitmap, npages), npages - 1);
 	TEST_ASSERT(!test_bit(0, bitmap), "it is still dirty");
 	guest_finish(vcpu);
 	kvm_vm_free(vm);
@@ -304,25 +305,25 @@ static void test_range(void)
 	/* What is not huge, or not there. */
 	args = (struct kvm_split_huge_pages) { .gpa = 0, .size = TEST_GPA };
 	split(rig.vm, &args);
-	ASSERT_EQ(args.size, 0ULL);
+	TEST_ASSERT_EQ(args.size, 0ULL);
 	expect_split(&rig, 0, "other memory");
 	args.gpa = TEST_GPA + NR_PAGES * PAGE_SIZE;
 	args.size = PG_SIZE_1G;
 	split(rig.vm, &args);
-	ASSERT_EQ(args.size, 0ULL);
+	TEST_ASSERT_EQ(args.size, 0ULL);
 	expect_split(&rig, 0, "memory that is not there");
 
 	args.gpa = TEST_GPA + PG_SIZE_2M;
 	args.size = 2 * PG_SIZE_2M;
 	split(rig.vm, &args);
-	ASSERT_EQ(args.size, 0ULL);
+	TEST_ASSERT_EQ(args.size, 0ULL);
 	expect_split(&rig, 2, "two pages");
 
 	/* Again, and with neighbours. */
 	args.gpa = TEST_GPA;
 	args.size = 4 * PG_SIZE_2M;
 	split(rig.vm, &args);
-	ASSERT_EQ(args.size, 0ULL);
+	TEST_ASSERT_EQ(args.size, 0ULL);
 	expect_split(&rig, 4, "four pages");
 
 	args.gpa = 0;
@@ -402,14 +403,14 @@ static void test_logged_with(const uint32_t *caps, int nr_caps)
 	kvm_vm_get_dirty_log(rig.vm, TEST_SLOT, bitmap);
 	/* Dirty bits may be of before. */
 	if (nr_caps < 2)
-		ASSERT_EQ(count_bits(bitmap, NR_PAGES), 0UL);
+		TEST_ASSERT_EQ(count_bits(bitmap, NR_PAGES), 0UL);
 	guest_stride(rig.vcpu, GUEST_WRITE, TEST_GPA, 3 * PAGE_SIZE,
 		     NR_PAGES / 3, 3);
 	kvm_vm_get_dirty_log(rig.vm, TEST_SLOT, bitmap);
-	ASSERT_EQ(count_bits(bitmap, NR_PAGES), NR_PAGES / 3);
+	TEST_ASSERT_EQ(count_bits(bitmap, NR_PAGES), NR_PAGES / 3);
 	guest_stride(rig.vcpu, GUEST_WRITE, TEST_GPA, PAGE_SIZE, NR_PAGES, 4);
 	kvm_vm_get_dirty_log(rig.vm, TEST_SLOT, bitmap);
-	ASSERT_EQ(count_bits(bitmap, NR_PAGES), NR_PAGES);
+	TEST_ASSERT_EQ(count_bits(bitmap, NR_PAGES), NR_PAGES);
 	rig_free(&rig);
 	free(bitmap);
 }
@@ -477,8 +478,8 @@ static void test_gigantic(void)
 				    "one call made %lu pages", now - was);
 			was = now;
 		}
-		ASSERT_EQ(was, rig.pages_4k + PAGES_1G);
-		ASSERT_EQ(mapped(&rig, "pages_2m") + mapped(&rig, "pages_1g"), 0UL);
+		TEST_ASSERT_EQ(was, rig.pages_4k + PAGES_1G);
+		TEST_ASSERT_EQ(mapped(&rig, "pages_2m") + mapped(&rig, "pages_1g"), 0UL);
 		rig_free(&rig);
 	}
 }

@@ -15,6 +15,7 @@
 #include "dirty_tracking.h"
 #include "mmu_stats.h"
 #include "nested_guest.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "touching_guest.h"
 
@@ -149,7 +150,7 @@ static void test_boots(void)
 		.npages = POOL_PARTS * control.guests * (PT + control.tables),
 	};
 	struct kvm_vcpu *vcpu;
-	struct kvm_vm *vm = __vm_create(VM_MODE_DEFAULT, 1, 0);
+	struct kvm_vm *vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
 	uint64_t start;
 
 	/* As a VMM does that means to migrate. */

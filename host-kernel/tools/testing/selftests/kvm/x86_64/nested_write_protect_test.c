@@ -13,6 +13,7 @@
 #include "mmu_stats.h"
 #include "named_tests.h"
 #include "nested_guest.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "test_random.h"
 #include "touching_guest.h"
@@ -99,7 +100,7 @@ static struct kvm_vm *create_vm(struct kvm_vcpu **vcpu, void *code,
 				uint64_t extra_pages)
 {
 	/* Page tables for what L2 sees by 4 KiB, and some. */
-	struct kvm_vm *vm = __vm_create(VM_MODE_DEFAULT, 1,
+	struct kvm_vm *vm = __vm_create(VM_SHAPE_DEFAULT, 1,
 					extra_pages * PAGES_2M / 2);
 
 	vm_enable_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);

@@ -12,6 +12,7 @@
 #include "dirty_tracking.h"
 #include "mmu_stats.h"
 #include "named_tests.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "touching_guest.h"
 
@@ -129,10 +130,37 @@ static void test_dirty_bits(void)
 	rig_free(&rig);
 }
 
+/*
+ * A vCPU that is created while a slot is logged.  PML would log at the exit what
+ * nobody has collected.
+ */
+static void test_late_vcpu(void)
+{
+	struct shared_bitmap shared;
+	struct kvm_vcpu *late;
+	struct rig rig;
+
+	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_BITS));
+	rig_create(&rig, dirty_bits_caps, ARRAY_SIZE(dirty_bits_caps));
+	shared_bitmap_map(rig.vm, TEST_SLOT, NPAGES, &shared);
+	late = vm_vcpu_add(rig.vm, 1, guest_toucher);
+	vcpu_args_set(late, 1, 1);
+	guest_stride(late, GUEST_WRITE, TEST_GPA, PAGE_SIZE, NPAGES, 2);
+	memset(rig.got, 0, bitmap_size(NPAGES));
+	TEST_ASSERT(!shared_bitmap_harvest(&shared, 0, NPAGES, rig.got),
+		    "what nobody collected is logged");
+	vm_collect_dirty_bits(rig.vm, TEST_GPA, NPAGES * PAGE_SIZE);
+	TEST_ASSERT(shared_bitmap_harvest(&shared, 0, NPAGES, rig.got) == NPAGES,
+		    "%lu pages of %lu", count_bits(rig.got, NPAGES), NPAGES);
+	shared_bitmap_unmap(&shared);
+	rig_free(&rig);
+}
+
 static const struct named_test tests[] = {
 	{ "log", test_log },
 	{ "write-protect", test_write_protect },
 	{ "dirty-bits", test_dirty_bits },
+	{ "late-vcpu", test_late_vcpu },
 };
 
 int main(int argc, char *argv[])
@@ -140,7 +168,7 @@ int main(int argc, char *argv[])
 	const char *only = named_argument(argc, argv, tests, ARRAY_SIZE(tests));
 
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM));
-	TEST_REQUIRE(is_intel_cpu() && get_kvm_intel_param_bool("pml"));
+	TEST_REQUIRE(host_cpu_is_intel && get_kvm_intel_param_bool("pml"));
 	run_tests(tests, ARRAY_SIZE(tests), only);
 	return 0;
 }

@@ -18,6 +18,7 @@
 #include "dirty_tracking.h"
 #include "mmu_stats.h"
 #include "named_tests.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "test_random.h"
 #include "touching_guest.h"
@@ -36,7 +37,7 @@ static uint64_t first_seed = 1;
 /* Userspace is told what the capability costs before it enables it. */
 static int offered(void)
 {
-	bool pml = is_intel_cpu() && get_kvm_intel_param_bool("pml");
+	bool pml = host_cpu_is_intel && get_kvm_intel_param_bool("pml");
 
 	return 1 | (pml ? KVM_WRITE_PROTECT_DISABLES_CPU_LOG : 0);
 }
@@ -530,7 +531,7 @@ static void model_clear(struct model *m)
 		if (!test_bit(p, m->got))
 			continue;
 		m->armed[p] = ARMED;
-		clear_bit(p, m->must);
+		__clear_bit(p, m->must);
 		lo = min(lo, p);
 		hi = p + 1;
 	}
@@ -883,7 +884,7 @@ static void test_sparse(void)
 			TEST_ASSERT(test_bit(p, bitmap) == want,
 				    "round %lu: gpa 0x%lx is %s", round, gpa,
 				    want ? "lost" : "dirty for nothing");
-			clear_bit(p, bitmap);
+			__clear_bit(p, bitmap);
 		}
 		TEST_ASSERT(!count_bits(bitmap, mem.npages),
 			    "round %lu: pages are dirty that nobody wrote", round);
@@ -925,7 +926,7 @@ static void test_generations(void)
 		vm_get_dirty_log_no_wp(vm, mem.slot, bitmap);
 		TEST_ASSERT(test_bit(p, bitmap),
 			    "page %lu is lost after %lu write-protects", p, i);
-		clear_bit(p, bitmap);
+		__clear_bit(p, bitmap);
 		TEST_ASSERT(!count_bits(bitmap, mem.npages),
 			    "too much is dirty after %lu write-protects", i);
 	}
@@ -1120,7 +1121,7 @@ static void test_ring(enum vm_mem_backing_src_type src, bool reset)
 		print_skip("  no such pages on this host");
 		return;
 	}
-	vm = __vm_create(VM_MODE_DEFAULT, 1, 0);
+	vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
 	vm_enable_dirty_ring(vm, 65536 * sizeof(struct kvm_dirty_gfn));
 	vm_enable_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
 	vcpu = vm_vcpu_add(vm, 0, guest_toucher);
@@ -1220,7 +1221,7 @@ static void expect_page(struct kvm_vm *vm, uint32_t slot, int page,
 	if (page >= 0) {
 		TEST_ASSERT(test_bit(page, bitmap),
 			    "%s: page %d of slot 0x%x is lost", what, page, slot);
-		clear_bit(page, bitmap);
+		__clear_bit(page, bitmap);
 	}
 	TEST_ASSERT(!count_bits(bitmap, npages),
 		    "%s: slot 0x%x has pages that are dirty for nothing", what,
@@ -1251,7 +1252,7 @@ static void smm_with(const uint32_t *caps, int nr_caps, bool bits)
 	bool emulates;
 
 	vm = toucher_vm(caps, nr_caps, 2, vcpus);
-	emulates = is_intel_cpu() && !vm_is_unrestricted_guest(vm);
+	emulates = host_cpu_is_intel && !vm_is_unrestricted_guest(vm);
 	TEST_ASSERT(test_mem_map(&smram, VM_MEM_SRC_ANONYMOUS), "no memory");
 	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
 	smm.slot |= 1 << 16;
@@ -1344,8 +1345,8 @@ static void test_stats(void)
 	vm_write_protect_all(vm);
 	vm_write_protect_all(vm);
 	vm_write_protect_range(vm, mem.gpa, PG_SIZE_2M);
-	ASSERT_EQ(vm_get_stat(vm, "write_protect_all"), all + 2);
-	ASSERT_EQ(vm_get_stat(vm, "write_protect_range"), range + 1);
+	TEST_ASSERT_EQ(vm_get_stat(vm, "write_protect_all"), all + 2);
+	TEST_ASSERT_EQ(vm_get_stat(vm, "write_protect_range"), range + 1);
 
 	/* Reading opens nothing; one write opens one path, and only once. */
 	opened = vm_get_stat(vm, "write_protect_opened");
@@ -1356,7 +1357,7 @@ static void test_stats(void)
 	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 2);
 	opened = vm_get_stat(vm, "write_protect_opened");
 	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 2);
-	ASSERT_EQ(vm_get_stat(vm, "write_protect_opened"), opened);
+	TEST_ASSERT_EQ(vm_get_stat(vm, "write_protect_opened"), opened);
 
 	kvm_vm_free(vm);
 	test_mem_unmap(&mem);
@@ -1382,7 +1383,7 @@ static void write_faults_with(const uint32_t *caps, int nr_caps, bool counted)
 	faults = vm_get_stat(vm, "write_faults");
 	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 1);
 	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 2);
-	ASSERT_EQ(vm_get_stat(vm, "write_faults"), faults);
+	TEST_ASSERT_EQ(vm_get_stat(vm, "write_faults"), faults);
 
 	ns = vm_get_stat(vm, "write_fault_ns");
 	test_mem_set(vm, &mem, 0);
@@ -1391,7 +1392,7 @@ static void write_faults_with(const uint32_t *caps, int nr_caps, bool counted)
 	faults = vm_get_stat(vm, "write_faults") - faults;
 	TEST_ASSERT(faults >= want - want / 8 && faults <= want + want / 8,
 		    "%lu faults were counted, not about %lu", faults, want);
-	ASSERT_EQ(vm_get_stat(vm, "write_fault_ns") > ns, counted);
+	TEST_ASSERT_EQ(vm_get_stat(vm, "write_fault_ns") > ns, counted);
 
 	kvm_vm_free(vm);
 	test_mem_unmap(&mem);

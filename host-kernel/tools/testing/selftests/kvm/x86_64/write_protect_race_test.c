@@ -26,6 +26,7 @@
 #include "dirty_bitmap.h"
 #include "dirty_tracking.h"
 #include "nested_guest.h"
+#include "selftest_release.h"
 #include "test_mem.h"
 #include "test_random.h"
 #include "touching_guest.h"
@@ -247,7 +248,7 @@ static void *vcpu_thread(void *arg)
 				WRITE_ONCE(run.parked[vcpu->id], true);
 				return NULL;
 			case UCALL_ABORT:
-				REPORT_GUEST_ASSERT_2(uc, "values: %#lx, %#lx");
+				REPORT_GUEST_ASSERT_VALUES(uc);
 			default:
 				vcpu_dump(stderr, vcpu, 2);
 				TEST_FAIL("vCPU %u: unexpected exit: %s",
@@ -745,7 +746,7 @@ static void create_vm(void)
 	run.other.npages = OTHER_PAGES;
 	TEST_ASSERT(test_mem_map(&run.other, VM_MEM_SRC_ANONYMOUS), "no memory");
 
-	run.vm = __vm_create(VM_MODE_DEFAULT, run.nr_vcpus, PAGES_2M * 8);
+	run.vm = __vm_create(VM_SHAPE_DEFAULT, run.nr_vcpus, PAGES_2M * 8);
 	if (run.harvest == HARVEST_RING)
 		vm_enable_dirty_ring(run.vm, RING_ENTRIES *
 				     sizeof(struct kvm_dirty_gfn));
@@ -1019,7 +1020,7 @@ int main(int argc, char *argv[])
 	 * PML, which a VM that can re-arm all its memory does without.
 	 */
 	if (run.harvest == HARVEST_RING && run.rearm == REARM_NONE)
-		TEST_REQUIRE(!is_intel_cpu() || !get_kvm_intel_param_bool("pml"));
+		TEST_REQUIRE(!host_cpu_is_intel || !get_kvm_intel_param_bool("pml"));
 
 	run_test();
 	return 0;

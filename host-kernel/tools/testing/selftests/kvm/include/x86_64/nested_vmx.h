@@ -6,7 +6,7 @@
 #include "vmx.h"
 
 /* The memory type of an entry of EPT that maps a page. */
-#define VMX_EPT_WRITE_BACK	(VMX_BASIC_MEM_TYPE_WB << 3)
+#define VMX_EPT_WRITE_BACK	(6 << 3)
 
 /*
  * In L2: exits to L1, and returns when L1 runs L2 again.  It keeps the registers

@@ -3,6 +3,7 @@
 #include "kvm_util.h"
 #include "processor.h"
 #include "nested_svm.h"
+#include "selftest_release.h"
 
 __attribute__((naked)) void nested_svm_leave(void)
 {
@@ -55,7 +56,7 @@ void nested_svm_run(struct svm_test_data *svm)
 		     : : "a" (svm->vmcb_gpa)
 		     : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10",
 		       "r11", "r12", "r13", "r14", "r15", "cc", "memory");
-	GUEST_ASSERT_2(vmcb->control.exit_code == SVM_EXIT_VMMCALL,
-		       vmcb->control.exit_code, vmcb->control.exit_info_2);
+	GUEST_ASSERT_VALUES(vmcb->control.exit_code == SVM_EXIT_VMMCALL,
+			    vmcb->control.exit_code, vmcb->control.exit_info_2);
 	vmcb->save.rip += 3;
 }

@@ -3,6 +3,7 @@
 #include "kvm_util.h"
 #include "processor.h"
 #include "nested_vmx.h"
+#include "selftest_release.h"
 
 /* INVEPT of all tables. */
 #define VMX_INVEPT_GLOBAL	2UL
@@ -41,10 +42,10 @@ void nested_vmx_run(bool resume)
 {
 	int failed = resume ? vmresume() : vmlaunch();
 
-	GUEST_ASSERT_1(!failed, vmreadz(VM_INSTRUCTION_ERROR));
-	GUEST_ASSERT_2(vmreadz(VM_EXIT_REASON) == EXIT_REASON_VMCALL,
-		       vmreadz(VM_EXIT_REASON),
-		       vmreadz(GUEST_PHYSICAL_ADDRESS));
+	GUEST_ASSERT_VALUES(!failed, vmreadz(VM_INSTRUCTION_ERROR), 0);
+	GUEST_ASSERT_VALUES(vmreadz(VM_EXIT_REASON) == EXIT_REASON_VMCALL,
+			    vmreadz(VM_EXIT_REASON),
+			    vmreadz(GUEST_PHYSICAL_ADDRESS));
 	GUEST_ASSERT(!vmwrite(GUEST_RIP, vmreadz(GUEST_RIP) +
 					 vmreadz(VM_EXIT_INSTRUCTION_LEN)));
 }

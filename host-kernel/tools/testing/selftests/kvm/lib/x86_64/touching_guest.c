@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "test_util.h"
 #include "processor.h"
+#include "selftest_release.h"
 #include "touching_guest.h"
 
 struct guest_command guest_commands[GUEST_MAX_VCPUS];
@@ -57,7 +58,7 @@ void guest_finish(struct kvm_vcpu *vcpu)
 	case UCALL_SYNC:
 		break;
 	case UCALL_ABORT:
-		REPORT_GUEST_ASSERT_2(uc, "values: %#lx, %#lx");
+		REPORT_GUEST_ASSERT_VALUES(uc);
 	default:
 		TEST_FAIL("unexpected exit: %s",
 			  exit_reason_str(vcpu->run->exit_reason));
@@ -111,7 +112,7 @@ void add_touchers(struct kvm_vm *vm, int nr_vcpus, struct kvm_vcpu **vcpus)
 struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps, int nr_vcpus,
 			  struct kvm_vcpu **vcpus)
 {
-	struct kvm_vm *vm = __vm_create(VM_MODE_DEFAULT, nr_vcpus, 0);
+	struct kvm_vm *vm = __vm_create(VM_SHAPE_DEFAULT, nr_vcpus, 0);
 	int i;
 
 	for (i = 0; i < nr_caps; i++)

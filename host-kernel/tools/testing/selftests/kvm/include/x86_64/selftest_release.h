@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What differs between the selftests of the releases of Linux that these tests
+ * join.  The names are those of the newest release, where it has one.
+ */
+#ifndef SELFTEST_KVM_SELFTEST_RELEASE_H
+#define SELFTEST_KVM_SELFTEST_RELEASE_H
+
+#include <linux/version.h>
+
+#include "kvm_util.h"
+#include "processor.h"
+#include "test_util.h"
+
+/*
+ * clear_bit() of 6.12's tools/arch/x86 flips the bit instead, so that no test may
+ * clear a bit that may be clear already.  __clear_bit() is right.
+ */
+
+/* 6.3: the vendor of the host's CPU is in variables. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+#define host_cpu_is_intel	is_intel_cpu()
+#endif
+
+/* 6.6: renamed. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0) && !defined(TEST_ASSERT_EQ)
+#define TEST_ASSERT_EQ		ASSERT_EQ
+#endif
+
+/*
+ * In a guest: fails with two values unless @condition holds; the host reports that
+ * by REPORT_GUEST_ASSERT_VALUES().  6.6: the guest formats the message.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0)
+#define GUEST_ASSERT_VALUES(condition, a, b)	GUEST_ASSERT_2(condition, a, b)
+#define REPORT_GUEST_ASSERT_VALUES(uc)				\
+	REPORT_GUEST_ASSERT_2(uc, "values: %#lx, %#lx")
+#else
+#define GUEST_ASSERT_VALUES(condition, a, b)			\
+	__GUEST_ASSERT(condition, "values: %#lx, %#lx",		\
+		       (unsigned long)(a), (unsigned long)(b))
+#define REPORT_GUEST_ASSERT_VALUES(uc)	REPORT_GUEST_ASSERT(uc)
+#endif
+
+/* 6.8: a VM has a shape, its mode and its type. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)
+#define VM_SHAPE_DEFAULT	VM_MODE_DEFAULT
+#endif
+
+#endif /* SELFTEST_KVM_SELFTEST_RELEASE_H */
