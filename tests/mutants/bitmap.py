@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mutants of the migration loop's bitmaps, pages that wait and shares."""
+"""The mutants of the migration loop's bitmaps, pages that wait and vCPUs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ BITMAP = "migration/page-bitmap.c"
 HOT = "migration/hot-pages.c"
 DIRTY = "softmmu/dirty-memory.c"
 SHARES = "migration/vcpu-shares.c"
+THROTTLE = "softmmu/vcpu-throttle.c"
 HEADERS = (
     "include/exec/dirty-memory.h",
     "include/exec/page-bitmap.h",
     "include/exec/page-block.h",
+    "include/sysemu/vcpu-throttle.h",
     "migration/hot-pages.h",
     "migration/vcpu-shares.h",
 )
@@ -31,6 +33,7 @@ PROGRAMS = {
     "hot_pages": (BITMAP, HOT),
     "dirty_memory": (BITMAP, HOT, DIRTY),
     "vcpu_shares": (SHARES,),
+    "vcpu_throttle": (THROTTLE,),
     "page_states": (),  # which has the source in it
 }
 
@@ -70,7 +73,7 @@ class Bitmap:
     def copy(self, name: str) -> Path:
         """Make a directory that has all the files, and may be changed."""
         work = self.work / f"of-{name}"
-        for path in (*HEADERS, BITMAP, HOT, DIRTY, SHARES):
+        for path in (*HEADERS, BITMAP, HOT, DIRTY, SHARES, THROTTLE):
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, work / path)
         shutil.copytree(ROOT / TESTS, work / TESTS)
