@@ -128,7 +128,7 @@ def last_round(vm: VM) -> int:
 def test_colo(ours: Qemu, mechanism: Mechanism) -> None:
     """The checkpoints of COLO are no rounds: nobody is slowed down for them.
 
-    COLO writes in each of them all that the guest has written, as in a round
+    Each sends all that the guest has written since the last, as a round does
     that does not shrink.
     """
     options = Options(capabilities=("x-colo",), auto_converge=True)
@@ -153,7 +153,7 @@ def test_colo(ours: Qemu, mechanism: Mechanism) -> None:
 
 
 def test_dirty_limit(ours: Qemu) -> None:
-    """A dirty limit of vCPUs takes the place of auto-converge, for its time."""
+    """A dirty limit of vCPUs takes the place of auto-converge meanwhile."""
     with pair(config_of(ours, RING, WRITER)) as (src, dst):
         src.wait_writing()
         before = sum(src.rates(1.0))
@@ -174,9 +174,9 @@ def test_dirty_limit(ours: Qemu) -> None:
         wait_rates(dst, "lifted", lambda rates: sum(rates) > before / 2)
 
 
-# vCPU 0 alone needs so long for a pass, and does not look meanwhile for what is
-# asked of it.
-PASS_SECONDS = 2
+# vCPU 0 alone needs so long for a pass, and does not look meanwhile for what
+# is asked of it.
+PASS_SECONDS = 1.5
 
 
 def cores(vm: VM) -> int:
@@ -191,7 +191,7 @@ def passes_of_first(vm: VM) -> int:
 
 
 def test_unplug(ours: Qemu) -> None:
-    """A vCPU goes while it is slowed down, and the others remain so.
+    """A vCPU goes while it is slowed down, and the loop goes on for others.
 
     QEMU refuses device_del and device_add while it migrates, but the guest
     may take its time with a vCPU that was asked back before.
@@ -207,7 +207,7 @@ def test_unplug(ours: Qemu) -> None:
         for core in (1, 2):
             plug(src, core)
         assert_all_write(src, (0, 1, 2))
-        src.qmp("migrate-set-parameters", max_cpu_throttle=50)
+        src.qmp("migrate-set-parameters", max_cpu_throttle=25)
         begin = passes_of_first(src)
         src.wait(lambda: passes_of_first(src) > begin, BOOT_TIMEOUT,
                  "vCPU 0 did not end a pass")
@@ -217,8 +217,9 @@ def test_unplug(ours: Qemu) -> None:
         assert cores(src) == 3
         src.wait(lambda: cores(src) == 2, BOOT_TIMEOUT,
                  "no vCPU was unplugged")
+        src.qmp("migrate-set-parameters", max_cpu_throttle=60)
         wait(src, dst, BOOT_TIMEOUT, "slow the others down",
-             lambda state: throttle(state) >= 20)
+             lambda state: throttle(state) >= 50)
         with pytest.raises(QMPError, match="not allowed while migrating"):
             plug(src, IDLE_CORE)
         release(src, ANY)
