@@ -154,15 +154,16 @@ void vcpu_throttle_stop(void)
 int vcpu_throttle_most(void)
 {
     double least = 1;
-    GHashTableIter iter;
-    gpointer own;
+    CPUState *cpu;
 
     if (!throttled) {
         return 0;
     }
-    g_hash_table_iter_init(&iter, throttled);
-    while (g_hash_table_iter_next(&iter, NULL, &own)) {
-        least = MIN(least, ((Throttled *)own)->share);
+    /* Not of vCPUs that were unplugged meanwhile. */
+    CPU_FOREACH(cpu) {
+        Throttled *own = g_hash_table_lookup(throttled, cpu);
+
+        least = MIN(least, own ? own->share : 1);
     }
     return (1 - least) * 100 + 0.5;
 }

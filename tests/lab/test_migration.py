@@ -151,7 +151,7 @@ INTEL = {
 # Kernels that lose pages on purpose, and a migration that has to notice.  It
 # cannot notice no-flush: Bochs' TLB has lost its entries when QEMU copies.
 BROKEN = (
-    ("bits-opened-lost",
+    ("bits-no-active",
      "test_identical.py::test_identical[dirty-bits-sequential-1-pc]"),
     ("no-children", "test_identical.py::test_identical[shared-random-1-q35]"),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mutants of the migration loop's bitmaps, hot pages, pace and shares."""
+"""The mutants of the migration loop's bitmaps, hot pages, pace and vCPUs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ HOT = "migration/hot-pages.c"
 DIRTY = "softmmu/dirty-memory.c"
 PACE = "migration/pace.c"
 SHARES = "migration/vcpu-shares.c"
+THROTTLE = "softmmu/vcpu-throttle.c"
 HEADERS = (
     "include/exec/dirty-memory.h",
     "include/exec/page-bitmap.h",
     "include/exec/page-block.h",
+    "include/sysemu/vcpu-throttle.h",
     "migration/hot-pages.h",
     "migration/pace.h",
     "migration/vcpu-shares.h",
@@ -34,6 +36,7 @@ PROGRAMS = {
     "dirty_memory": (BITMAP, HOT, DIRTY),
     "pace": (PACE,),
     "vcpu_shares": (SHARES,),
+    "vcpu_throttle": (THROTTLE,),
     "page_states": (),  # which has the source in it
 }
 
@@ -73,7 +76,7 @@ class Bitmap:
     def copy(self, name: str) -> Path:
         """Make a directory that has all the files, and may be changed."""
         work = self.work / f"of-{name}"
-        for path in (*HEADERS, BITMAP, HOT, DIRTY, PACE, SHARES):
+        for path in (*HEADERS, BITMAP, HOT, DIRTY, PACE, SHARES, THROTTLE):
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, work / path)
         shutil.copytree(ROOT / TESTS, work / TESTS)

@@ -577,7 +577,7 @@ static bool collect_pages(FakeKvm *k, FakeSlot *slot, uint64_t page,
     return found;
 }
 
-/* The slot's regions that are in [@gpa, @gpa + @size); idle ones close. */
+/* The slot's regions that are in [@gpa, @gpa + @size); idle ones are wrprot. */
 static void collect_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
                          uint64_t size, bool brake)
 {

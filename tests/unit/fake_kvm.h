@@ -11,10 +11,10 @@
  * re-armed changes without anybody knowing, as in a real guest.
  *
  * A store also sets the page's dirty bit.  In a VM with KVM_CAP_DIRTY_BITS
- * nothing else tells of it: a write to a region that is closed opens the
- * region and logs nothing.  Only a collect moves dirty bits to the bitmap, and
- * closes idle regions.  A collect that brakes also closes each page that it
- * finds; a write to such a page opens the page and logs it.
+ * nothing else tells of it: a write to a region that is wrprot makes the
+ * region writable and logs nothing.  Only a collect moves dirty bits to the
+ * bitmap, and wrprots idle regions.  A collect that brakes also wrprots each
+ * page that it finds; a write to such a page makes it writable and logs it.
  *
  * Guest memory is one uint64_t (a stamp) per page, which lies at the
  * userspace_addr of the slot.

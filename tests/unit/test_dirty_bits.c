@@ -53,7 +53,7 @@ static void test_collects(void)
 }
 
 /* A page that is written all the time stays writable: there is no fault. */
-static void test_hot_stays_open(void)
+static void test_hot_stays_writable(void)
 {
     Rig *r = two_slots();
 
@@ -307,7 +307,7 @@ static void test_ahead_leaves_the_bitmap(void)
     two_slots_free(r);
 }
 
-/* The last sync leaves nothing, and what is idle by then is closed. */
+/* The last sync leaves nothing, and what is idle by then is wrprot. */
 static void test_ahead_of_the_end(void)
 {
     for (int round = 0; round < 2; round++) {
@@ -512,7 +512,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/dirty_bits/collects", test_collects);
-    g_test_add_func("/dirty_bits/hot-stays-open", test_hot_stays_open);
+    g_test_add_func("/dirty_bits/hot-stays-writable", test_hot_stays_writable);
     g_test_add_func("/dirty_bits/slot-sync", test_slot_sync);
     g_test_add_func("/dirty_bits/just-in-time", test_just_in_time);
     g_test_add_func("/dirty_bits/range", test_range);

@@ -34,8 +34,9 @@
 
 /*
  * How many collects are made ahead of the last sync.  The first takes the dirty
- * bits of memory that is no longer written to, the second finds none and closes
- * it, the third finds it closed: the collect of the sync does not look at it.
+ * bits of memory that is no longer written to, the second finds none and
+ * wrprots it, the third finds it wrprot: the collect of the sync does not look
+ * at it.
  */
 #define COLLECTS_AHEAD 3
 

@@ -246,7 +246,7 @@ static void harvests(enum vm_mem_backing_src_type src, uint64_t gpa,
 		write_pages(&rig, round, npages - round, stride);
 		collect(&rig);
 		expect(&rig, round, npages - round, stride, "written");
-		/* So that tables close, and are forgotten, and open again. */
+		/* So that tables are wrprot, unmarked, and writable again. */
 		if (round & 1)
 			expect_pages(collect(&rig), 0, "once more");
 		if (round & 2)
@@ -283,7 +283,7 @@ static void test_harvest(void)
 }
 
 /* Each 2 MiB costs a fault when it wakes up, and none while it is awake. */
-static void test_opened(void)
+static void test_made_writable(void)
 {
 	const uint64_t n = 8;
 	uint64_t opened, tables, pages;
@@ -303,11 +303,11 @@ static void test_opened(void)
 	pages += n * PAGES_2M;
 	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
 
-	/* The first finds them quiet, the second closed: then no more. */
+	/* The first finds them quiet, the second wrprot: then no more. */
 	expect_pages(collect(&rig), 0, "quiet");
-	expect_pages(collect(&rig), 0, "closed");
+	expect_pages(collect(&rig), 0, "wrprot");
 	tables = vm_get_stat(rig.vm, "dirty_bits_tables");
-	expect_pages(collect(&rig), 0, "forgotten");
+	expect_pages(collect(&rig), 0, "unmarked");
 	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_tables"), tables);
 	TEST_ASSERT_EQ(vm_get_stat(rig.vm, "dirty_bits_pages"), pages);
 
@@ -352,7 +352,7 @@ static void test_wrprot(void)
 		expect(&rig, 0, n, 4, "found and write-protected");
 		expect_pages(collect_and_wrprot(&rig), 0, "nothing written");
 
-		/* So that the tables are closed, too; one fault opens both. */
+		/* So that the tables are wrprot, too; one fault is for both. */
 		if (round & 1)
 			collect(&rig);
 		if (round & 2)
@@ -509,7 +509,7 @@ static void test_beyond(void)
 		collect(&rig);
 		expect(&rig, round, n - round, 3, "below");
 		expect_pages(collect(&rig), 0, "quiet");
-		expect_pages(collect(&rig), 0, "closed");
+		expect_pages(collect(&rig), 0, "wrprot");
 	}
 	rig_free(&rig);
 	test_mem_unmap(&beyond);
@@ -668,7 +668,7 @@ static const struct named_test tests[] = {
 	{ "opt-in", test_opt_in },
 	{ "arguments", test_arguments },
 	{ "harvest", test_harvest },
-	{ "opened", test_opened },
+	{ "made-writable", test_made_writable },
 	{ "wrprot", test_wrprot },
 	{ "neighbours", test_neighbours },
 	{ "beyond", test_beyond },

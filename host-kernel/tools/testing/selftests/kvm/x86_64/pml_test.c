@@ -115,7 +115,7 @@ static void test_dirty_bits(void)
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_BITS));
 	rig_create(&rig, dirty_bits_caps, ARRAY_SIZE(dirty_bits_caps));
 	shared_bitmap_map(rig.vm, TEST_SLOT, NPAGES, &shared);
-	/* Tables that the collect leaves open: the next writes take no fault. */
+	/* The collect leaves tables writable: the next writes take no fault. */
 	guest_stride(rig.vcpu, GUEST_WRITE, TEST_GPA, PAGE_SIZE, NPAGES, 2);
 	vm_collect_dirty_bits(rig.vm, TEST_GPA, NPAGES * PAGE_SIZE);
 	shared_bitmap_harvest(&shared, 0, NPAGES, rig.got);

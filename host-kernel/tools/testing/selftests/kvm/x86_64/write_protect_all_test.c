@@ -916,7 +916,7 @@ static void test_generations(void)
 			vm_write_protect_range(vm, mem.gpa, PG_SIZE_2M * 4);
 		else
 			vm_write_protect_all(vm);
-		/* Thousands in a row, with nothing opened in between, too. */
+		/* Thousands in a row, with no write in between, too. */
 		if (i > 1500 && i < 6500 && i % 2500)
 			continue;
 		if (i % 13)
@@ -1001,7 +1001,7 @@ static void test_read_only_slot(void)
 
 /*
  * Pages shared with a child of fork() may not be written in place, however
- * often their page table is opened again.
+ * often their page table becomes writable again.
  */
 static void test_copy_on_write(void)
 {
@@ -1348,12 +1348,12 @@ static void test_stats(void)
 	TEST_ASSERT_EQ(vm_get_stat(vm, "write_protect_all"), all + 2);
 	TEST_ASSERT_EQ(vm_get_stat(vm, "write_protect_range"), range + 1);
 
-	/* Reading opens nothing; one write opens one path, and only once. */
+	/* A read makes nothing writable, a write one path, and only once. */
 	opened = vm_get_stat(vm, "write_protect_opened");
 	guest_stride(vcpu, GUEST_READ, mem.gpa, PAGE_SIZE, mem.npages, 0);
 	guest_write(vcpu, mem.gpa, 2);
 	TEST_ASSERT(vm_get_stat(vm, "write_protect_opened") > opened,
-		    "a write opened nothing");
+		    "a write made nothing writable");
 	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 2);
 	opened = vm_get_stat(vm, "write_protect_opened");
 	guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages, 2);

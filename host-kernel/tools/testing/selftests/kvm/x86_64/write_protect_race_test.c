@@ -293,7 +293,7 @@ static void rearm_range(uint64_t *seed)
 	vm_write_protect_range(run.vm, gpa, end - gpa);
 }
 
-/* Write-protects that come while another is being opened again. */
+/* Write-protects that come while a fault undoes another. */
 static void aggressor_rearm(uint64_t *seed)
 {
 	if (random_below(seed, 2))

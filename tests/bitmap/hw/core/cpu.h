@@ -1,0 +1,33 @@
+/*
+ * vCPUs that only have what can slow them down.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#ifndef HW_CORE_CPU_H
+#define HW_CORE_CPU_H
+
+typedef struct QemuCond QemuCond;
+
+typedef struct CPUState {
+    QemuCond *halt_cond;
+    bool stop;
+    struct CPUState *next;
+} CPUState;
+
+typedef union run_on_cpu_data {
+    int host_int;
+} run_on_cpu_data;
+
+#define RUN_ON_CPU_NULL ((run_on_cpu_data) { 0 })
+
+typedef void (*run_on_cpu_func)(CPUState *cpu, run_on_cpu_data data);
+
+/* Defined by the test. */
+extern CPUState *cpus;
+void async_run_on_cpu(CPUState *cpu, run_on_cpu_func func,
+                      run_on_cpu_data data);
+
+#define CPU_FOREACH(cpu) for (cpu = cpus; cpu; cpu = cpu->next)
+
+#endif

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto-converge together with what else QEMU can do to a migration."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Callable
+
+import pytest
+
+from .cases import PATCHED, log_and_ring
+from .guest import HOTPLUG_PORT, MIB, PAGE, RANDOM, Writer
+from .migrate import (CRAWL, Options, cancel, info, release, rounds, start,
+                      wait)
+from .qmp import QMPError
+from .test_converge import (ANY, ENDLESS, SLOW, SLOWED, STALLED, WHO_IS_KNOWN,
+                            WRITER, config_of, end, throttle, wait_throttled)
+from .test_dirty_rate import LIMIT_MB, wait_rates
+from .test_hotplug import IDLE_CORE, assert_all_write, plug, with_cores
+from .vm import BOOT_TIMEOUT, LOG, VM, Config, Mechanism, Qemu, pair
+
+RING = Mechanism(4096)
+# vCPU 0 writes, vCPU 1 computes.
+WRITES_AND_COMPUTES = Writer(mib=32, pattern=RANDOM, cpus=2, writers=1)
+
+who_is_known = pytest.mark.parametrize("mechanism", WHO_IS_KNOWN, ids=str)
+
+# Of one burst; a second of the bandwidth sends it twice.
+BURST_MIB = 10
+BURST_PAGES = BURST_MIB * MIB // PAGE
+PAUSE_SECONDS = 2.0
+
+CHECKPOINT_MS = 200
+CHECKPOINTS = 5
+
+CACHE_MIB = 4
+
+
+@functools.lru_cache(maxsize=None)
+def idle_loops(ours: Qemu) -> float:
+    """Return how many idle loops a guest does in a second.
+
+    KVM on a CPU does a thousand times as many as one that emulates.
+    """
+    for pause in (1 << 16, 1 << 20, 1 << 24, 1 << 28):
+        writer = Writer(mib=1, pause=pause)
+        with VM("idle", config_of(ours, LOG, writer)) as vm:
+            vm.wait_writing()
+            passes = vm.rates(1.0)[0] * PAGE / MIB
+        if passes < 50:
+            break
+    return max(passes, 0.1) * pause
+
+
+def pace(vm: VM) -> float:
+    """Return how much vCPU 0 does for each thing that vCPU 1 does.
+
+    Both share the host, so that its load does not change this.
+    """
+    writes, computes = vm.rates(0.5)
+    return writes / max(computes, 1)
+
+
+def wait_pace(vm: VM, before: float) -> None:
+    """Wait until vCPU 0 is as fast as before, compared with vCPU 1."""
+    vm.wait(lambda: pace(vm) > before / 2, 30,
+            "the guest has not its pace back")
+
+
+def is_active(vm: VM) -> bool:
+    """Whether the migration goes on."""
+    return bool(info(vm)["status"] == "active")
+
+
+def assert_stops(vm: VM) -> None:
+    """Stop the guest, and fail unless no vCPU does anything until `cont`."""
+    vm.qmp("stop")
+    stopped = vm.counters()
+    assert max(vm.rates(0.5)) == 0
+    vm.qmp("cont")
+    vm.wait(lambda: all(now > then for now, then
+                        in zip(vm.counters(), stopped)),
+            30, "the guest did not go on after a stop")
+
+
+@log_and_ring
+def test_bursts(ours: Qemu, mechanism: Mechanism) -> None:
+    """A guest that writes in bursts is stopped between two of them."""
+    writer = Writer(mib=BURST_MIB, pause=int(PAUSE_SECONDS * idle_loops(ours)))
+    options = dataclasses.replace(SLOWED, bandwidth=CRAWL, downtime_limit=100)
+    with pair(config_of(ours, mechanism, writer)) as (src, dst):
+        src.wait_writing()
+        first = src.counters()[0]
+        start(src, dst, options)
+        # In the first round, so that there is another one.
+        src.wait(lambda: src.counters()[0] >= first + 2 * BURST_PAGES,
+                 BOOT_TIMEOUT, "the guest made no burst")
+        assert rounds(info(src)) == 1
+        src.qmp("migrate-set-parameters", max_bandwidth=SLOW.bandwidth)
+        end(src, dst)
+        assert dst.counters()[0] % BURST_PAGES == 0
+
+
+@pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
+def test_xbzrle(ours: Qemu, mechanism: Mechanism) -> None:
+    """It ends with pages of which only the difference is sent, too."""
+    options = dataclasses.replace(SLOWED, capabilities=("xbzrle",))
+    with pair(config_of(ours, mechanism, WRITER)) as (src, dst):
+        src.wait_writing()
+        # Too small for all of them: so some are sent as they are.
+        src.qmp("migrate-set-parameters", xbzrle_cache_size=CACHE_MIB * MIB)
+        start(src, dst, options)
+        result = end(src, dst)
+        assert src.monitor.event_times(STALLED)
+        assert result.info["xbzrle-cache"]["pages"] > 0
+        assert result.info["xbzrle-cache"]["cache-miss"] > 0
+        assert throttle(result.info) == 0
+
+
+def last_round(vm: VM) -> int:
+    """Return the number of the last sync that is known of."""
+    done = vm.qmp("query-dirty-tracking").get("rounds", [])
+    return int(done[-1]["round"]) if done else 0
+
+
+@log_and_ring
+def test_colo(ours: Qemu, mechanism: Mechanism) -> None:
+    """The checkpoints of COLO are no rounds: nobody is slowed down for them.
+
+    Each sends all that the guest has written since the last, as a round does
+    that does not shrink.
+    """
+    options = Options(capabilities=("x-colo",), auto_converge=True)
+    with pair(config_of(ours, mechanism, WRITES_AND_COMPUTES)) as (src, dst):
+        src.wait_writing([0])
+        for vm in (src, dst):
+            vm.qmp("migrate-set-parameters", x_checkpoint_delay=CHECKPOINT_MS)
+        start(src, dst, options)
+        wait(src, dst, options.timeout, "begin with checkpoints",
+             lambda state: state.get("status") == "colo")
+        stalls = len(src.monitor.event_times(STALLED))
+        first = last_round(src)
+        src.wait(lambda: last_round(src) >= first + CHECKPOINTS,
+                 options.timeout, "there were not so many checkpoints")
+        assert info(src)["status"] == "colo"
+        assert throttle(info(src)) == 0
+        assert len(src.monitor.event_times(STALLED)) == stalls
+        src.qmp("x-colo-lost-heartbeat")
+        src.wait(lambda: info(src)["status"] == "completed", 30,
+                 "the primary did not go on alone")
+        assert min(src.rates(0.5)) > 0
+
+
+def test_dirty_limit(ours: Qemu) -> None:
+    """A dirty limit of vCPUs takes the place of auto-converge meanwhile."""
+    with pair(config_of(ours, RING, WRITER)) as (src, dst):
+        src.wait_writing()
+        before = sum(src.rates(1.0))
+        start(src, dst, ENDLESS)
+        wait_throttled(src, dst, 60)
+        src.qmp("set-vcpu-dirty-limit", dirty_rate=LIMIT_MB)
+        src.wait(lambda: throttle(info(src)) == 0, 30, "it is not let go")
+        wait_rates(src, "obeyed", lambda rates: sum(rates) < before / 2)
+        assert is_active(src)
+        assert throttle(info(src)) == 0
+        assert src.qmp("query-vcpu-dirty-limit")[0]["limit-rate"] == LIMIT_MB
+        src.qmp("cancel-vcpu-dirty-limit")
+        wait(src, dst, SLOWED.timeout, "slow the vCPU down again",
+             lambda state: throttle(state) >= 60)
+        release(src, ANY)
+        assert throttle(end(src, dst).info) == 0
+        dst.qmp("cont")
+        wait_rates(dst, "lifted", lambda rates: sum(rates) > before / 2)
+
+
+# vCPU 0 alone needs so long for a pass, and does not look meanwhile for what
+# is asked of it.
+PASS_SECONDS = 1.5
+
+
+def cores(vm: VM) -> int:
+    """Return how many vCPUs there are."""
+    return len(vm.qmp("query-cpus-fast"))
+
+
+def passes_of_first(vm: VM) -> int:
+    """Return how often vCPU 0 has written its share of the pages."""
+    writer = vm.config.writer
+    return vm.counters()[0] // (writer.mib * MIB // PAGE // writer.cpus)
+
+
+def test_unplug(ours: Qemu) -> None:
+    """A vCPU goes while it is slowed down, and the loop goes on for others.
+
+    QEMU refuses device_del and device_add while it migrates, but the guest
+    may take its time with a vCPU that was asked back before.
+    """
+    writer = dataclasses.replace(WRITER, cpus=3, hotplug=HOTPLUG_PORT["pc"])
+    share = writer.mib * MIB // PAGE // writer.cpus
+    delay = int(idle_loops(ours) * PASS_SECONDS / share)
+    config = Config(ours, ours.accel(Mechanism(65536)), mib=96,
+                    writer=dataclasses.replace(writer, delay=delay),
+                    smp="1,maxcpus=4,sockets=1,cores=4")
+    with pair(config, with_cores(config, 1)) as (src, dst):
+        src.wait_writing([0])
+        for core in (1, 2):
+            plug(src, core)
+        assert_all_write(src, (0, 1, 2))
+        src.qmp("migrate-set-parameters", max_cpu_throttle=25)
+        begin = passes_of_first(src)
+        src.wait(lambda: passes_of_first(src) > begin, BOOT_TIMEOUT,
+                 "vCPU 0 did not end a pass")
+        src.qmp("device_del", id="core2")
+        start(src, dst, ENDLESS)
+        wait_throttled(src, dst, 20)
+        assert cores(src) == 3
+        src.wait(lambda: cores(src) == 2, BOOT_TIMEOUT,
+                 "no vCPU was unplugged")
+        src.qmp("migrate-set-parameters", max_cpu_throttle=60)
+        wait(src, dst, BOOT_TIMEOUT, "slow the others down",
+             lambda state: throttle(state) >= 50)
+        with pytest.raises(QMPError, match="not allowed while migrating"):
+            plug(src, IDLE_CORE)
+        release(src, ANY)
+        assert throttle(end(src, dst).info) == 0
+
+
+def while_running(vm: VM) -> None:
+    """Cancel a migration of a guest that was stopped for a moment."""
+    assert_stops(vm)
+    assert is_active(vm)
+    cancel(vm)
+
+
+def while_stopped(vm: VM) -> None:
+    """Cancel a migration of a guest that stands still."""
+    vm.qmp("stop")
+    cancel(vm)
+    vm.qmp("cont")
+
+
+@who_is_known
+@pytest.mark.parametrize("cancelled", [while_running, while_stopped],
+                         ids=["running", "stopped"])
+def test_stop_and_cancel(ours: Qemu, mechanism: Mechanism,
+                         cancelled: Callable[[VM], None]) -> None:
+    """A vCPU that was slowed down has its pace back after a cancel."""
+    config = config_of(ours, mechanism, WRITES_AND_COMPUTES)
+    with VM("src", config) as src:
+        src.wait_writing([0])
+        before = pace(src)
+        with VM("dst", config, incoming=True) as dst:
+            start(src, dst, ENDLESS)
+            wait_throttled(src, dst, 80)
+            assert pace(src) < before / 2
+            cancelled(src)
+        assert throttle(info(src)) == 0
+        wait_pace(src, before)
+
+
+@who_is_known
+def test_stop_and_go_on(ours: Qemu, mechanism: Mechanism) -> None:
+    """A stop does not end it: the vCPU is slowed down as before."""
+    with pair(config_of(ours, mechanism, WRITES_AND_COMPUTES)) as (src, dst):
+        src.wait_writing([0])
+        before = pace(src)
+        start(src, dst, ENDLESS)
+        wait_throttled(src, dst, 80)
+        assert_stops(src)
+        wait(src, dst, 30, "go on slowing down",
+             lambda state: throttle(state) >= 80)
+        assert pace(src) < before / 2
+        release(src, ANY)
+        end(src, dst)
+        dst.qmp("cont")
+        wait_pace(dst, before)
