@@ -14,9 +14,13 @@
 #               QUICK=1 takes 10 minutes, all of it 90; CHAPTERS="..." some
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
+#
+# RELEASE=13 takes QEMU 10.0 and Linux 6.12 of Debian 13, in build/debian-13; 12
+# takes QEMU 7.2 and Linux 6.1.  The default is the machine's own.
 
 PREFIX ?= /usr/local
 export PREFIX
+export RELEASE
 # Nothing is written beside the sources; what Debian has compiled is used.
 export PYTHONDONTWRITEBYTECODE = 1
 

@@ -391,11 +391,27 @@ def build(what: str, script: str, *arguments: str) -> None:
         raise Failure(f"{what} cannot be built; what is wrong is said above")
 
 
+def built() -> Path:
+    """Where what depends on the release of Debian (RELEASE) is built."""
+    if not os.environ.get("RELEASE"):
+        return BUILD
+    done = subprocess.run(
+        [ROOT / "scripts/lib/release-dir"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise Failure("there is no such release; what is wrong is said above")
+    return Path(done.stdout.strip())
+
+
 def find_kernel(name: str) -> Path:
     """The bzImage, brought up to date if it is one of ours."""
     if name in KINDS:
         build(f"the kernel {name}", "build-kernel", name)
-        return BUILD / "linux" / name / "bzImage"
+        return built() / "linux" / name / "bzImage"
     try:
         with open(name, "rb") as file:
             head = file.read(0x206)

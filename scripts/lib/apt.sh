@@ -12,6 +12,16 @@ mirrors() {
         sort -u
 }
 
+# source_mirrors SUITE: lines of URI and SUITE, with the updates that belong to it.
+# Who mirrors one release of Debian has the others, too.
+source_mirrors() {
+    local from='(bookworm|trixie)' kinds='(-updates|-security)?'
+    case $1 in
+    *-backports) kinds='()' ;;
+    esac
+    mirrors | sed -n -E "s/^(.*) $from$kinds\$/\1 $1\3/p" | sort -u
+}
+
 # Makes lines of TYPE, URI and SUITE the only sources.
 write_sources() {
     local type uri suite signed=''

@@ -1,27 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Sourced by the other scripts: where things are, and how to fail.
+# Sourced by the other scripts: which release is built, where things are, and how
+# to fail.
+# RELEASE=N takes QEMU and Linux of Debian N; the machine's own is the default.
 # shellcheck shell=bash
 
 set -euo pipefail
 
 me=${0##*/}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-build=$(realpath -m "${FDT_BUILD:-$root/build}")
+shared=$(realpath -m "${FDT_BUILD:-$root/build}") # by all releases
 cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/fast-dirty-tracking}
 python=/usr/bin/python3
 
-qemu_stock=$build/src/qemu-stock
-qemu_assembled=$build/src/qemu
-qemu_build=$build/qemu
-qemu_hooks_fit=7.2
-
-lab_cpu_assembled=$build/src/qemu-lab
-lab_cpu_build=$build/lab-cpu
-
-linux_stock=$build/src/linux-stock
-linux_assembled=$build/src/linux
-linux_build=$build/linux
-linux_hooks_fit=6.1
+# The releases of Debian, each with the versions of QEMU and Linux that the hooks
+# fit, the suite that has its package linux-source where that is not installed, and
+# the suites that have QEMU's source: the first that can be fetched serves.
+releases=(
+    [12]='7.2 6.1 bookworm bookworm'
+    [13]='10.0 6.12 bookworm-backports trixie bookworm-backports'
+)
 
 die() {
     printf '%s: %s\n' "$me" "$*" >&2
@@ -31,6 +28,38 @@ die() {
 say() {
     printf '%s: %s\n' "$me" "$*"
 }
+
+is_release() {
+    [[ $1 =~ ^[1-9][0-9]*$ && -n ${releases[$1]-} ]]
+}
+
+# Sets own, the machine's release, and what the wanted one decides.  What is built
+# for another one than the machine's own goes into a directory of its own.
+choose_release() {
+    local names
+    # shellcheck source=/dev/null
+    own=$(. /etc/os-release 2>/dev/null && printf '%s' "${VERSION_ID-}" || true)
+    is_release "$own" || own=12
+    export RELEASE=${RELEASE:-$own}
+    printf -v names '%s, ' "${!releases[@]}"
+    is_release "$RELEASE" || die "there is nothing for RELEASE=$RELEASE; allowed are ${names%, }"
+    read -r qemu_hooks_fit linux_hooks_fit linux_suite qemu_suites <<<"${releases[$RELEASE]}"
+    build=$shared
+    [ "$RELEASE" = "$own" ] || build=$shared/debian-$RELEASE
+}
+
+choose_release
+
+qemu_stock=$build/src/qemu-stock
+qemu_assembled=$build/src/qemu
+qemu_build=$build/qemu
+
+lab_cpu_assembled=$build/src/qemu-lab
+lab_cpu_build=$shared/lab-cpu
+
+linux_stock=$build/src/linux-stock
+linux_assembled=$build/src/linux
+linux_build=$build/linux
 
 need() {
     local command

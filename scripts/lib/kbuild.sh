@@ -44,7 +44,7 @@ is_stock() {
 # nothing to do.
 fingerprint() {
     local kind=$1 paths=("$root/host-kernel") but=() dir fragments
-    local series=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-6.1}
+    local series=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-$linux_hooks_fit}
     {
         cat "$build/src/linux-stock.stamp" "$0" "${BASH_SOURCE[0]}"
         readlink -f "$linux_stock"

@@ -20,7 +20,7 @@ choose_tree() {
         stock=$qemu_stock
         assembled=$qemu_assembled
         series_option=FDT_SERIES
-        series_dir=${FDT_SERIES:-$root/patches/qemu-7.2}
+        series_dir=${FDT_SERIES:-$root/patches/qemu-$qemu_hooks_fit}
         own_root=$root
         own_dirs=(accel include migration softmmu qapi)
         ;;
@@ -31,7 +31,7 @@ choose_tree() {
         stock=$qemu_stock
         assembled=$lab_cpu_assembled
         series_option=FDT_LAB_CPU_SERIES
-        series_dir=${FDT_LAB_CPU_SERIES:-$root/lab-cpu/patches/qemu-7.2}
+        series_dir=${FDT_LAB_CPU_SERIES:-$root/lab-cpu/patches/qemu-$qemu_hooks_fit}
         own_root=$root/lab-cpu
         own_dirs=(configs target)
         ;;
@@ -42,7 +42,7 @@ choose_tree() {
         stock=$linux_stock
         assembled=$linux_assembled
         series_option=FDT_LINUX_SERIES
-        series_dir=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-6.1}
+        series_dir=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-$linux_hooks_fit}
         own_root=$root/host-kernel
         mapfile -t own_dirs < <(
             find "$own_root" -mindepth 1 -maxdepth 1 -type d \

@@ -33,7 +33,9 @@ class Sandbox:
             "FDT_BUILD": str(self.build),
             "FDT_CACHE": str(self.cache),
         }
-        for name in ("QEMU_SRC", "FDT_SERIES", "PREFIX", "DESTDIR", "JOBS"):
+        for name in (
+            "QEMU_SRC", "FDT_SERIES", "PREFIX", "DESTDIR", "JOBS", "RELEASE",
+        ):
             self.env.pop(name, None)
 
     def run(
@@ -788,3 +790,51 @@ def test_configure_that_fails_shows_its_log(box: Sandbox, kind: str) -> None:
         "build-qemu: configuring QEMU failed; the whole log is "
     )
     assert Path(last.rpartition(" ")[2]).exists()
+
+
+class TestRelease:
+    @pytest.mark.parametrize(
+        "script",
+        ["get-qemu", "get-linux", "assemble-qemu", "assemble-linux",
+         "build-qemu", "build-kernel", "lib/release-dir"],
+    )
+    @pytest.mark.parametrize("release", ["11", "1", "13 ", "trixie", "1."])
+    def test_there_is_none(
+        self, box: Sandbox, script: str, release: str
+    ) -> None:
+        done = box.run(script, RELEASE=release)
+        sentence = one_sentence(done, Path(script).name)
+        assert f"RELEASE={release}; allowed are 12, 13" in sentence
+        assert not box.build.exists()
+
+    @pytest.mark.parametrize("release", ["12", "13"])
+    def test_each_has_a_directory(self, box: Sandbox, release: str) -> None:
+        own = box.run("lib/release-dir").stdout
+        named = box.run("lib/release-dir", RELEASE=release).stdout
+        assert own == f"{box.build}\n"
+        assert named in (own, f"{box.build}/debian-{release}\n")
+        assert len({
+            box.run("lib/release-dir", RELEASE=name).stdout
+            for name in ("12", "13")
+        }) == 2
+
+    @pytest.mark.parametrize(
+        ("release", "fits", "other"),
+        [("12", "7.2.22", "10.0.2"), ("13", "10.0.2", "7.2.22")],
+    )
+    def test_a_release_takes_its_own_qemu(
+        self, box: Sandbox, release: str, fits: str, other: str
+    ) -> None:
+        done = box.run(
+            "get-qemu", RELEASE=release,
+            QEMU_SRC=fake_qemu(box.top / "other", other),
+        )
+        assert f"is QEMU {other};" in one_sentence(done, "get-qemu")
+        done = box.run(
+            "get-qemu", RELEASE=release,
+            QEMU_SRC=fake_qemu(box.top / "fits", fits),
+        )
+        assert done.returncode == 0, done.stderr
+        directory = box.run("lib/release-dir", RELEASE=release).stdout.strip()
+        stock = Path(directory) / "src/qemu-stock"
+        assert (stock / "VERSION").read_text() == f"{fits}\n"

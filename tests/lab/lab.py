@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.migration.guest import BUILD, ROOT
+from tests.migration.guest import BUILD, BUILT, ROOT
 
 LAB = ROOT / "scripts/lab"
 BUILD_KERNEL = ROOT / "scripts/build-kernel"
@@ -151,7 +151,7 @@ def mutation(name: str, file: str, old: str, new: str, where: Path) -> Path:
 
     old must be in the file once.
     """
-    text = (BUILD / "src/linux" / file).read_text()
+    text = (BUILT / "src/linux" / file).read_text()
     assert text.count(old) == 1, f"{text.count(old)} times in {file}: {old}"
     lines = difflib.unified_diff(
         text.splitlines(keepends=True),
@@ -167,10 +167,10 @@ def mutation(name: str, file: str, old: str, new: str, where: Path) -> Path:
 def mutant(patch: Path) -> Path:
     """Build the patched kernel with one patch more; returns its bzImage."""
     must([BUILD_KERNEL, "--quiet", "--mutant", patch])
-    return BUILD / "linux" / f"mutant-{patch.stem}" / "bzImage"
+    return BUILT / "linux" / f"mutant-{patch.stem}" / "bzImage"
 
 
 def selftests(kind: str) -> Path:
     """Build the KVM selftests of a kernel; returns where they are."""
     must([BUILD_SELFTESTS, "--quiet", kind])
-    return BUILD / "linux" / f"selftests-{kind}"
+    return BUILT / "linux" / f"selftests-{kind}"

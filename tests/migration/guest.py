@@ -13,6 +13,15 @@ from typing import ClassVar
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.path.abspath(os.environ.get("FDT_BUILD", ROOT / "build")))
+# Where what depends on the release of Debian (RELEASE) is built.
+BUILT = BUILD
+if os.environ.get("RELEASE"):
+    BUILT = Path(
+        subprocess.run(
+            [ROOT / "scripts/lib/release-dir"],
+            stdout=subprocess.PIPE, text=True, check=True,
+        ).stdout.strip()
+    )
 BUILD_SCRIPT = ROOT / "tests" / "guests" / "build.sh"
 SOURCES = (BUILD_SCRIPT, BUILD_SCRIPT.with_name("writer.S"))
 IMAGE = BUILD / "meson" / "tests" / "guests" / "writer.img"

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import subprocess
 
-from .guest import BUILD
+from .guest import BUILT
 from .vm import Qemu
 
-PROGRAM = BUILD / "qemu/tests/qtest/qmp-cmd-test"
+PROGRAM = BUILT / "qemu/tests/qtest/qmp-cmd-test"
 CASE = "/x86_64/qmp/query-dirty-tracking"
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Sequence
 
-from .guest import BUILD, CPU_PAGES, MIB, PAGE, Writer, unpack_counters
+from .guest import BUILD, BUILT, CPU_PAGES, MIB, PAGE, Writer, unpack_counters
 from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
-OURS = BUILD / "qemu" / "qemu-system-x86_64"
+OURS = BUILT / "qemu" / "qemu-system-x86_64"
 BACKPORTS = BUILD / "backports" / "usr"  # by scripts/get-packages
 
 KVM_GET_API_VERSION = 0xAE00

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.migration.guest import BUILD, ROOT
+from tests.migration.guest import BUILT, ROOT
 
 TCG = Path(__file__).with_name("tcg")
 BUILD_QEMU = ROOT / "scripts/build-qemu"
@@ -172,5 +172,5 @@ def judged(case: str, ours: MigrationTest, stock: MigrationTest) -> Result:
     return result
 
 
-OURS = MigrationTest(BUILD / "qemu")
-STOCK = MigrationTest(BUILD / "stock/qemu")
+OURS = MigrationTest(BUILT / "qemu")
+STOCK = MigrationTest(BUILT / "stock/qemu")
