@@ -120,7 +120,7 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
     if (!ops) {
         error_setg(errp, "set-dirty-tracking is for guests that run under "
                    "KVM, and this one does not");
-    } else if (migration_is_running() ||
+    } else if (!migration_is_idle() ||
                migrate_get_current()->migration_thread_running) {
         /* A failed migration is active until its thread has ended. */
         error_setg(errp, "set-dirty-tracking is not possible while a "

@@ -39,9 +39,6 @@
 /* 9.1: block migration is gone. */
 bool blk_mig_bulk_active(void);
 
-/* 10.0: a migration that is not idle is running. */
-#define migration_is_running() (!migration_is_idle())
-
 #else
 
 #include "qapi/qapi-types-migration.h"
@@ -53,6 +50,7 @@ bool blk_mig_bulk_active(void);
 #define LOG_SYNC_GLOBAL_PARAMETERS MemoryListener *listener, bool last_stage
 #define migration_sync_count() stat64_get(&mig_stats.dirty_sync_count)
 #define blk_mig_bulk_active() false
+#define migration_is_idle() (!migration_is_running())
 
 #endif
 
