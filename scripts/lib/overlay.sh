@@ -86,7 +86,7 @@ copy_own_file() {
         die "$place is one of $tree_name's own files; change it with a patch in $series_dir"
     mkdir -p "$overlay/$(dirname "$place")"
     cp -p "$own_root/$1" "$overlay/$place"
-    [ "${#moves[@]}" -eq 1 ] || sed -i "${moves[@]}" "$overlay/$place"
+    [ "${#moves[@]}" -eq 2 ] || sed -i "${moves[@]}" "$overlay/$place"
 }
 
 copy_own_files() {
