@@ -13,10 +13,10 @@
 #include "migration/colo.h"
 #include "qapi/qapi-events-dirty-tracking.h"
 #include "sysemu/dirty-tracking.h"
+#include "sysemu/dirty-tracking-release.h"
 #include "sysemu/dirtylimit.h"
 #include "sysemu/runstate.h"
 #include "sysemu/vcpu-throttle.h"
-#include "block.h"
 #include "converge.h"
 #include "migration.h"
 #include "pace.h"
@@ -121,7 +121,7 @@ bool converge_stalled(void)
 
 bool converge_replaces(void)
 {
-    return dirty_tracking_looks() && !migrate_colo_enabled();
+    return dirty_tracking_looks() && !migrate_colo();
 }
 
 static MigrationConvergence *converge_info(void)
@@ -303,15 +303,15 @@ static bool converge_steers(void)
 static void converge_let_go(void)
 {
     if (converge.throttle.began && !converge_may_throttle()) {
-        qemu_mutex_lock_iothread();
+        bql_lock();
         throttle_end(&converge.throttle);
-        qemu_mutex_unlock_iothread();
+        bql_unlock();
     }
 }
 
 static bool converge_wants_look(double now)
 {
-    return ram_counters.dirty_sync_count > 1 && now >= converge.next_look &&
+    return migration_sync_count() > 1 && now >= converge.next_look &&
         converge_looks() && runstate_is_running() && !migration_in_postcopy();
 }
 
@@ -319,14 +319,14 @@ static bool converge_wants_look(double now)
 static bool converge_wants_brake(void)
 {
     return converge.stalled &&
-        (converge.braked_round != ram_counters.dirty_sync_count ||
+        (converge.braked_round != migration_sync_count() ||
          migrate_auto_converge());
 }
 
 static void converge_brake(void)
 {
     if (converge_wants_brake()) {
-        converge.braked_round = ram_counters.dirty_sync_count;
+        converge.braked_round = migration_sync_count();
         dirty_tracking_brake();
     }
 }
@@ -359,9 +359,9 @@ void converge_run(void)
     }
     seconds = converge_count(now);
     if (seconds && converge_steers()) {
-        qemu_mutex_lock_iothread();
+        bql_lock();
         throttle_steer(&converge.throttle, seconds);
-        qemu_mutex_unlock_iothread();
+        bql_unlock();
     }
 }
 
@@ -389,10 +389,10 @@ void converge_end_round(void)
         converge.sync_locked = 0;
     }
     converge.round_end = converge_sent() + converge_remaining();
-    if (ram_counters.dirty_sync_count == 1) {
+    if (migration_sync_count() == 1) {
         throttle_forget(&converge.throttle);
         memset(&converge, 0, sizeof(converge));
-    } else if (ram_counters.dirty_sync_count == 2) {
+    } else if (migration_sync_count() == 2) {
         pace_count_from(&converge.pace, now, converge_remaining(),
                         converge_sent());
     } else if (!migration_in_colo_state()) {
@@ -415,9 +415,9 @@ uint64_t converge_stop_size(uint64_t size)
 
 void converge_end(void)
 {
-    qemu_mutex_lock_iothread();
+    bql_lock();
     throttle_end(&converge.throttle);
-    qemu_mutex_unlock_iothread();
+    bql_unlock();
 }
 
 void converge_populate(MigrationInfo *info)
@@ -429,8 +429,7 @@ void converge_populate(MigrationInfo *info)
         info->cpu_throttle_percentage = most;
     }
     /* A background snapshot does not sync, and has the last migration's. */
-    if (ram_counters.dirty_sync_count > 1 && converge.pace.sent_per_second) {
-        info->has_convergence = true;
-        info->convergence = converge_info();
+    if (migration_sync_count() > 1 && converge.pace.sent_per_second) {
+        SET_OPTIONAL(info, convergence, converge_info());
     }
 }

@@ -8,6 +8,7 @@
 #include "qemu/rcu.h"
 #include "exec/target_page.h"
 #include "migration/colo.h"
+#include "sysemu/dirty-tracking-release.h"
 #include "sysemu/runstate.h"
 #include "converge.h"
 #include "hot-pages.h"
@@ -27,7 +28,8 @@ static struct {
 
 static bool hot_ram_may_wait(void)
 {
-    return migrate_get_current()->parameters.hot_pages_wait && runstate_is_running() && !migrate_colo_enabled();
+    return migrate_get_current()->parameters.hot_pages_wait &&
+        runstate_is_running() && !migrate_colo();
 }
 
 static void hot_ram_release(void)
@@ -84,7 +86,7 @@ static uint64_t hot_ram_budget(void)
 /* The first sync is part of the set-up, and so ends no round. */
 void hot_ram_end_round(void)
 {
-    if (ram_counters.dirty_sync_count == 1) {
+    if (migration_sync_count() == 1) {
         memset(&hot, 0, sizeof(hot));
     } else if (hot_ram_may_wait()) {
         hot_ram_choose(hot_ram_budget());
@@ -120,8 +122,7 @@ void hot_ram_cleanup(void)
 
 void hot_ram_populate(MigrationInfo *info)
 {
-    info->has_hot_pages = true;
-    info->hot_pages = g_new0(HotPagesInfo, 1);
+    SET_OPTIONAL(info, hot_pages, g_new0(HotPagesInfo, 1));
     info->hot_pages->waiting = hot.waiting;
     info->hot_pages->waits = hot.waits;
     info->hot_pages->saved_bytes = hot.waited * qemu_target_page_size();

@@ -16,6 +16,7 @@
 #include "qapi/qapi-commands-dirty-tracking.h"
 #include "qapi/qapi-events-migration.h"
 #include "sysemu/dirty-tracking.h"
+#include "sysemu/dirty-tracking-release.h"
 
 static const DirtyTrackingOps *ops;
 
@@ -90,7 +91,7 @@ void dirty_tracking_send_pass(int64_t pass)
 {
     DirtyTrackingRound *round = ops ? ops->last_round() : NULL;
 
-    qapi_event_send_migration_pass(pass, round != NULL, round);
+    qapi_event_send_migration_pass(pass, OPTIONAL_ARGUMENT(round));
 }
 
 void dirty_tracking_populate(MigrationInfo *info)
@@ -187,7 +188,7 @@ static void print_rounds(Monitor *mon, const DirtyTrackingRoundList *rounds)
 
 void dirty_tracking_print(Monitor *mon, const MigrationInfo *info)
 {
-    if (info->has_hot_pages) {
+    if (info->hot_pages) {
         monitor_printf(mon, "hot pages: %" PRIu64 " waiting, %" PRIu64
                        " waits, %" PRIu64 " kbytes saved\n",
                        info->hot_pages->waiting, info->hot_pages->waits,

@@ -13,6 +13,7 @@
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
+#include "sysemu/dirty-tracking-release.h"
 #include "sysemu/vcpu-throttle.h"
 
 #define TICK_NS (5 * SCALE_MS)
@@ -53,11 +54,11 @@ static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
 
     while (own && left > 0 && !cpu->stop) {
         if (left >= SCALE_MS) {
-            qemu_cond_timedwait_iothread(cpu->halt_cond, left / SCALE_MS);
+            qemu_cond_timedwait_bql(cpu->halt_cond, left / SCALE_MS);
         } else {
-            qemu_mutex_unlock_iothread();
+            bql_unlock();
             g_usleep(left / SCALE_US);
-            qemu_mutex_lock_iothread();
+            bql_lock();
         }
         /* The table may have changed meanwhile. */
         own = g_hash_table_lookup(throttled, cpu);

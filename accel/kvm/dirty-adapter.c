@@ -26,6 +26,7 @@
 #include "hw/core/cpu.h"
 #include "sysemu/dirtylimit.h"
 #include "sysemu/dirty-tracking.h"
+#include "sysemu/dirty-tracking-release.h"
 #include "sysemu/kvm.h"
 #include "sysemu/kvm_int.h"
 #include "sysemu/runstate.h"
@@ -151,7 +152,7 @@ static void vmm_kick(void *opaque)
     }
     dirty->sync_start = 0;
     while (kick.pending) {
-        qemu_cond_wait_iothread(&kick.done);
+        qemu_cond_wait_bql(&kick.done);
     }
     dirty->sync_start = in_sync ? get_clock() - held : 0;
     qemu_cond_destroy(&kick.done);
@@ -410,7 +411,7 @@ static void kvm_dirty_log_global_after_sync(MemoryListener *listener)
  * QEMU calls the listeners of all address spaces one after another.  The first
  * call harvests the slots of all of them.
  */
-static void kvm_dirty_log_sync_global(MemoryListener *listener)
+static void kvm_dirty_log_sync_global(LOG_SYNC_GLOBAL_PARAMETERS)
 {
     KVMMemoryListener *kml = container_of(listener, KVMMemoryListener,
                                           listener);
@@ -703,7 +704,10 @@ static void kvm_dirty_tracking_begin(void)
 
 static void kvm_dirty_tracking_end(void)
 {
-    split_stop(kvm_state->dirty);
+    KVMDirtyTracking *dirty = kvm_state->dirty;
+
+    split_stop(dirty);
+    dirty->all_dirty = false;   /* logging may have failed to begin */
 }
 
 static void kvm_dirty_tracking_sync_ahead(bool stop)

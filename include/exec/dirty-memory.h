@@ -107,14 +107,6 @@ uint64_t cpu_physical_memory_count_written(struct RAMBlock *rb,
                                            uint64_t synced);
 
 /*
- * cpu_physical_memory_dirty_bits_cleared:
- * The bits of @length bytes from @start on, in one RAMBlock, were taken.  Have
- * TCG set them again at the next write.
- */
-void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
-                                            ram_addr_t length);
-
-/*
  * memory_region_update_dirty_log_masks:
  * Start and stop logging after a change to something that
  * memory_region_get_dirty_log_mask() depends on.  Called with the BQL.

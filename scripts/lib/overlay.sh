@@ -67,13 +67,33 @@ own_files() {
     done
 }
 
+# choose_moves: sets moves, sed's commands for paths that QEMU has moved since 7.2:
+# softmmu/ in 8.2 and include/sysemu/ in 10.0.
+choose_moves() {
+    moves=(-e '')
+    if [ -d "$stock/system" ]; then
+        moves+=(-e 's,^softmmu/,system/,')
+    fi
+    if [ -d "$stock/include/system" ]; then
+        moves+=(-e 's,^\(include/\|#include "\)sysemu/,\1system/,')
+    fi
+}
+
+copy_own_file() {
+    local place
+    place=$(sed "${moves[@]}" <<<"$1")
+    [ ! -e "$stock/$place" ] ||
+        die "$place is one of $tree_name's own files; change it with a patch in $series_dir"
+    mkdir -p "$overlay/$(dirname "$place")"
+    cp -p "$own_root/$1" "$overlay/$place"
+    [ "${#moves[@]}" -eq 2 ] || sed -i "${moves[@]}" "$overlay/$place"
+}
+
 copy_own_files() {
-    local file
+    local file moves
+    choose_moves
     while read -r file; do
-        [ ! -e "$stock/$file" ] ||
-            die "$file is one of $tree_name's own files; change it with a patch in $series_dir"
-        mkdir -p "$overlay/$(dirname "$file")"
-        cp -p "$own_root/$file" "$overlay/$file"
+        copy_own_file "$file"
     done < <(own_files)
     copy_linux_headers
 }
@@ -119,7 +139,9 @@ strip_replaced() {
     while read -r file; do
         [ -f "$overlay/$file" ] && grep -q "$marker" "$overlay/$file" || continue
         status=0
-        unifdef -t -U"$marker" -m "$overlay/$file" 2>"$tmp/err" || status=$?
+        # unifdef takes "# if" in a comment of QAPI's for a directive.
+        [[ $file != *.json ]] || sed -i "/^#ifdef $marker\$/,/^#endif\$/d" "$overlay/$file"
+        [[ $file = *.json ]] || unifdef -t -U"$marker" -m "$overlay/$file" 2>"$tmp/err" || status=$?
         [ "$status" -lt 2 ] ||
             die "unifdef cannot strip $file ($(head -n 1 "$tmp/err")); every #ifdef $marker needs its #endif"
         ! grep -q "$marker" "$overlay/$file" ||
