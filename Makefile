@@ -49,7 +49,7 @@ kernel:
 soak: deps
 	@scripts/build-engine
 	@scripts/build-qemu
-	@build/venv/bin/python -m pytest tests/model tests/unit tests/migration tests/libvirt tests/lab tests/release -m soak -v -p no:cacheprovider \
+	@build/venv/bin/python -m pytest tests/model tests/unit tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
 		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
 
 bench: deps

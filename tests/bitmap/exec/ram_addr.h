@@ -21,6 +21,8 @@ typedef struct RAMBlock {
     uint8_t clear_bmap_shift;
 } RAMBlock;
 
+void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
+                                            ram_addr_t length);
 void clear_bmap_set(RAMBlock *rb, uint64_t start, uint64_t npages);
 
 #endif
