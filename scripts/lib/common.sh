@@ -41,6 +41,8 @@ choose_release() {
     own=$(. /etc/os-release 2>/dev/null && printf '%s' "${VERSION_ID-}" || true)
     is_release "$own" || own=12
     export RELEASE=${RELEASE:-$own}
+    # Who is not told of another one need not find out where that is.
+    [ "$RELEASE" != "$own" ] || export -n RELEASE
     printf -v names '%s, ' "${!releases[@]}"
     is_release "$RELEASE" || die "there is nothing for RELEASE=$RELEASE; allowed are ${names%, }"
     read -r qemu_hooks_fit linux_hooks_fit linux_suite qemu_suites <<<"${releases[$RELEASE]}"

@@ -8,7 +8,6 @@ that take a patched kernel run, and on Intel's CPU one for each mechanism.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import traceback
@@ -46,10 +45,7 @@ MMUS = {
 }
 OPTIONS = ["--cpus", "2", "--memory", "3G"]
 # With one -v, the summary has only the part of a message that fits the screen.
-# What runs in the lab is of the same release.
-RELEASE = os.environ.get("RELEASE")
 PYTEST = [
-    *(["env", f"RELEASE={RELEASE}"] if RELEASE else []),
     BUILD / "venv/bin/python", "-B", "-m", "pytest", "-vv", "--tb=short",
     "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
 ]
