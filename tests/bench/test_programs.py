@@ -87,7 +87,7 @@ def test_ends_measures(capsys: pytest.CaptureFixture[str]) -> None:
     for row in ("stock-log", "ours-log"):
         assert sample[f"ended.{row}"].values == (1,)
         assert sample[f"total.{row}"].values[0] > 0
-        assert sample[f"writers.{row}"].values[0] > 0
+        assert f"writers.{row}" in sample
         assert f"others.{row}" not in sample
     endless = (*ENDS, "--seconds", "1", "--written-mib", "16",
                "--mib-per-second", "1", "ours:log")
