@@ -63,14 +63,17 @@ def test_no_such_binary(program, tmp_path: Path,
     assert not said.out
 
 
-@pytest.mark.parametrize("words,what", [
-    (["-t", "17"], "-t 17"), (["-c", "0"], "positive"),
-    (["-m", "64", "--memory", "64"], "--memory 64")])
-def test_mmtest_refuses(words: list[str], what: str,
-                        capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("program,words,what", [
+    (mmtest, ["-t", "17"], "-t 17"), (mmtest, ["-c", "0"], "positive"),
+    (mmtest, ["-m", "64", "--memory", "64"], "--memory 64"),
+    (guest_ends, ["ours"], "'ours' is not QEMU:MECHANISM"),
+    (guest_ends, ["ours:magic"], "log, ring"),
+    (guest_ends, ["--times", "0"], "above 0")])
+def test_refuses(program, words: list[str], what: str,
+                 capsys: pytest.CaptureFixture[str]) -> None:
     """A program refuses the impossible with the reason."""
     with pytest.raises(SystemExit) as end:
-        mmtest.main(words)
+        program.main(words)
     assert end.value.code == 2
     assert what in capsys.readouterr().err.splitlines()[-1]
 
@@ -95,18 +98,6 @@ def test_ends_measures(capsys: pytest.CaptureFixture[str]) -> None:
     sample = parse(capsys.readouterr().out)
     assert sample["ended.ours-log"].values == (0,)
     assert "total.ours-log" not in sample
-
-
-@pytest.mark.parametrize("words,what", [
-    (["ours"], "'ours' is not QEMU:MECHANISM"), (["ours:magic"], "log, ring"),
-    (["--times", "0"], "above 0")])
-def test_ends_refuses(words: list[str], what: str,
-                      capsys: pytest.CaptureFixture[str]) -> None:
-    """What cannot be measured is refused with the reason."""
-    with pytest.raises(SystemExit) as end:
-        guest_ends.main(words)
-    assert end.value.code == 2
-    assert what in capsys.readouterr().err.splitlines()[-1]
 
 
 def ends_sample(**rows: tuple[int, int]) -> dict[str, Figure]:
