@@ -22,6 +22,7 @@ HEADERS = (
     "include/exec/dirty-memory.h",
     "include/exec/page-bitmap.h",
     "include/exec/page-block.h",
+    "include/sysemu/dirty-tracking-release.h",
     "include/sysemu/vcpu-throttle.h",
     "migration/hot-pages.h",
     "migration/pace.h",
