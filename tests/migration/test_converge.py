@@ -111,14 +111,12 @@ def test_who_computes_goes_on(ours: Qemu, mechanism: Mechanism) -> None:
         src.wait_writing([0])
         start(src, dst, ENDLESS)
         wait_throttled(src, dst, 60)
-        writes, *computes = src.rates(1.0)
+        # However busy the machine is, it is as busy for all three.
+        writes, *computes = src.run_times(2.0)
+        assert writes < 0.7 * min(computes)
         src.qmp("migrate-set-parameters", max_cpu_throttle=20,
                 cpu_throttle_initial=20)
         src.wait(lambda: throttle(info(src)) <= 20, 30, "it is not let go")
-        unbound, *others = src.rates(1.0)
-        assert writes < unbound
-        # However busy the machine is, it is as busy for both.
-        assert min(computes) > 0.5 * min(others)
         release(src, ANY)
         end(src, dst)
 

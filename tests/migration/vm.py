@@ -357,6 +357,21 @@ class VM:
         end, last = time.monotonic(), self.counters()
         return [(b - a) / (end - begin) for a, b in zip(first, last)]
 
+    def run_times(self, seconds: float) -> list[float]:
+        """Return for how many seconds each vCPU's thread runs, from now."""
+        first = self._run_times()
+        time.sleep(seconds)
+        return [b - a for a, b in zip(first, self._run_times())]
+
+    def _run_times(self) -> list[float]:
+        ticks = []
+        for cpu in self.qmp("query-cpus-fast"):
+            stat = Path(f"/proc/{self.pid}/task/{cpu['thread-id']}/stat")
+            # utime and stime of proc(5); the name before may have spaces.
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks.append(int(fields[11]) + int(fields[12]))
+        return [each / os.sysconf("SC_CLK_TCK") for each in ticks]
+
     def _check_room(self, writer: Writer) -> None:
         """Raise if the writer counts writes to where there is no memory."""
         end = writer.base + writer.mib * MIB
