@@ -137,6 +137,15 @@ def add_bitmap(vm: VM) -> None:
            granularity=64 << 10)
 
 
+def syncs_beside(vm: VM) -> bool:
+    """Whether rounds go on while a large dirty bitmap remains to be sent.
+
+    QEMU 8.0 and later do not ask how much RAM remains before all the rest is
+    little enough, and so send RAM only once before the switch.
+    """
+    return int(vm.qmp("query-version")["qemu"]["major"]) < 8
+
+
 @log_and_ring
 def test_postcopy_without_ram(ours: Qemu, mechanism: Mechanism) -> None:
     """If only dirty bitmaps go on after the switch, RAM is sent before it."""
@@ -146,7 +155,8 @@ def test_postcopy_without_ram(ours: Qemu, mechanism: Mechanism) -> None:
         src.wait_writing()
         add_bitmap(src)
         start(src, dst, BITMAP_PENDING)
-        wait_for_waits(src, dst, BITMAP_PENDING)
+        if syncs_beside(src):
+            wait_for_waits(src, dst, BITMAP_PENDING)
         src.qmp("migrate-start-postcopy")
         finish(src, dst, BITMAP_PENDING)
         assert_identical(src, dst)
@@ -158,6 +168,8 @@ def test_idle(ours: Qemu) -> None:
                                  writer=Writer(mib=1))
     with pair(config) as (src, dst):
         src.wait_writing()
+        if not syncs_beside(src):
+            pytest.skip("this QEMU has no rounds while only a bitmap remains")
         add_bitmap(src)
         start(src, dst, BITMAP_PENDING)
         wait_rounds(src, dst, 4, BITMAP_PENDING)
