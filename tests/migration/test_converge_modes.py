@@ -118,6 +118,18 @@ def test_xbzrle(ours: Qemu, mechanism: Mechanism) -> None:
         assert throttle(result.info) == 0
 
 
+@pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
+def test_multifd(ours: Qemu, mechanism: Mechanism) -> None:
+    """No page overtakes itself that looks find again, on another channel."""
+    options = dataclasses.replace(SLOWED, multifd=4, transport="tcp")
+    with pair(config_of(ours, mechanism, WRITER)) as (src, dst):
+        src.wait_writing()
+        start(src, dst, options)
+        result = end(src, dst)
+        assert src.monitor.event_times(STALLED)
+        assert throttle(result.info) == 0
+
+
 def last_round(vm: VM) -> int:
     """Return the number of the last sync that is known of."""
     done = vm.qmp("query-dirty-tracking").get("rounds", [])
