@@ -107,6 +107,17 @@ static void test_write_protect(void)
 	rig_free(&rig);
 }
 
+/* All pages are written, and no more are logged than a collect finds. */
+static void expect_collected_only(struct rig *rig, struct shared_bitmap *shared)
+{
+	memset(rig->got, 0, bitmap_size(NPAGES));
+	TEST_ASSERT(!shared_bitmap_harvest(shared, 0, NPAGES, rig->got),
+		    "what nobody collected is logged");
+	vm_collect_dirty_bits(rig->vm, TEST_GPA, NPAGES * PAGE_SIZE);
+	TEST_ASSERT(shared_bitmap_harvest(shared, 0, NPAGES, rig->got) == NPAGES,
+		    "%lu pages of %lu", count_bits(rig->got, NPAGES), NPAGES);
+}
+
 static void test_dirty_bits(void)
 {
 	struct shared_bitmap shared;
@@ -120,12 +131,7 @@ static void test_dirty_bits(void)
 	vm_collect_dirty_bits(rig.vm, TEST_GPA, NPAGES * PAGE_SIZE);
 	shared_bitmap_harvest(&shared, 0, NPAGES, rig.got);
 	guest_stride(rig.vcpu, GUEST_WRITE, TEST_GPA, PAGE_SIZE, NPAGES, 3);
-	memset(rig.got, 0, bitmap_size(NPAGES));
-	TEST_ASSERT(!shared_bitmap_harvest(&shared, 0, NPAGES, rig.got),
-		    "what nobody collected is logged");
-	vm_collect_dirty_bits(rig.vm, TEST_GPA, NPAGES * PAGE_SIZE);
-	TEST_ASSERT(shared_bitmap_harvest(&shared, 0, NPAGES, rig.got) == NPAGES,
-		    "%lu pages of %lu", count_bits(rig.got, NPAGES), NPAGES);
+	expect_collected_only(&rig, &shared);
 	shared_bitmap_unmap(&shared);
 	rig_free(&rig);
 }
@@ -146,12 +152,7 @@ static void test_late_vcpu(void)
 	late = vm_vcpu_add(rig.vm, 1, guest_toucher);
 	vcpu_args_set(late, 1, 1);
 	guest_stride(late, GUEST_WRITE, TEST_GPA, PAGE_SIZE, NPAGES, 2);
-	memset(rig.got, 0, bitmap_size(NPAGES));
-	TEST_ASSERT(!shared_bitmap_harvest(&shared, 0, NPAGES, rig.got),
-		    "what nobody collected is logged");
-	vm_collect_dirty_bits(rig.vm, TEST_GPA, NPAGES * PAGE_SIZE);
-	TEST_ASSERT(shared_bitmap_harvest(&shared, 0, NPAGES, rig.got) == NPAGES,
-		    "%lu pages of %lu", count_bits(rig.got, NPAGES), NPAGES);
+	expect_collected_only(&rig, &shared);
 	shared_bitmap_unmap(&shared);
 	rig_free(&rig);
 }
