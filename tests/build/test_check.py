@@ -64,7 +64,16 @@ def test_error(broken): pass
     "dies": ("import os\ndef test_it(): os._exit(0)", "0 1 0"),
     "hangs": ("import time\ndef test_it(): time.sleep(1000)", "0 1 0"),
     "no-build": ("def test_it(): pass", "0 1 0"),
+    "release": (
+        "import os\n"
+        "def test_it():\n"
+        "    own = open('/etc/os-release').read()\n"
+        "    assert os.environ['RELEASE'] + '\"' not in own",
+        "1 0 0",
+    ),
 }
+# What is built before one of them, and how.
+BEFORE = {"no-build": "'build-kernel stock',", "release": "'--other-release',"}
 # The last lines of check for all of them together.
 SAID = [
     "check: skipped: engine-plain: all: no KVM",
@@ -163,8 +172,7 @@ def fixture_every(tmp_path_factory: pytest.TempPathFactory) -> Checked:
     for name, (body, _) in EXIT.items():
         project.add(name, body, "exitcode", "exits")
     for name, (text, _) in PYTEST.items():
-        broken = "'build-kernel stock'," if name == "no-build" else ""
-        project.add_pytest(name, text, broken)
+        project.add_pytest(name, text, BEFORE.get(name, ""))
     project.script("scripts/build-kernel", "exit 3")
     return Checked(project.top, project.check())
 
