@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The cost of dirty tracking, stock and patched, in instructions.
 
-usage: python tests/lab/figures.py [--mebibytes N]
+usage: python -m tests.lab.figures [--mebibytes N]
 
 Runs dirty_tracking_perf_test with a clock that counts instructions, on both
 kernels with static keys, as distributions build them, and prints a table: each
@@ -14,10 +14,9 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build"
+from .lab import BUILD_KERNEL, LAB, selftests
+
 TEST = "x86_64/dirty_tracking_perf_test"
 STOCK, PATCHED = "stock-keys", "patched-keys"
 
@@ -32,11 +31,11 @@ def measure(kernel: str, figures: Sequence[str], options: Sequence[str]) -> Figu
     print(f"figures: {', '.join(figures)} on the {kernel} kernel", file=sys.stderr)
     done = subprocess.run(
         [
-            ROOT / "scripts/lab",
+            LAB,
             *("--kernel", kernel, "--icount", "--timeout", "1800"),
             *options,
             "--",
-            BUILD / "linux/selftests-patched" / TEST,
+            selftests("patched") / TEST,
             *figures,
         ],
         stdin=subprocess.DEVNULL,
@@ -139,8 +138,7 @@ def main() -> None:
     memory = ("--memory", f"{mebibytes + 1024}M")
 
     for kernel in (STOCK, PATCHED):
-        subprocess.run([ROOT / "scripts/build-kernel", kernel], check=True)
-    subprocess.run([ROOT / "scripts/build-selftests", "patched"], check=True)
+        subprocess.run([BUILD_KERNEL, kernel], check=True)
     both = []
     for kernel in (STOCK, PATCHED):
         numbers = measure(kernel, (*size, "rearm", "enable"), memory)

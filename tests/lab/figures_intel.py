@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The cost of dirty tracking on an Intel CPU, with PML and without.
 
-usage: python tests/lab/figures_intel.py [--mebibytes N]
+usage: python -m tests.lab.figures_intel [--mebibytes N]
 
 Runs dirty_tracking_perf_test in the lab's machine with an Intel CPU, whose
 time counts instructions, on both kernels, with kvm_intel.pml=1 and 0, and
@@ -15,11 +15,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SELFTESTS = ROOT / "build/linux/selftests-patched"
-TEST = SELFTESTS / "x86_64/dirty_tracking_perf_test"
+from .lab import BUILD_KERNEL, LAB, selftests
+
+TEST = "x86_64/dirty_tracking_perf_test"
 STOCK, PATCHED = "stock", "patched"
 PML = (1, 0)
 PAGES_PER_MIB = 256
@@ -69,14 +68,15 @@ class Row:
 def measure(kernel: str, pml: int, mebibytes: int) -> Figures:
     """Run the program, and return its numbers, times in instructions."""
     print(f"figures: {kernel}, kvm_intel.pml={pml}", file=sys.stderr)
+    test = selftests("patched") / TEST
     done = subprocess.run(
         [
-            ROOT / "scripts/lab",
+            LAB,
             *("--cpu", "intel", "--kernel", kernel),
             *("--timeout", str(SECONDS), "--memory", "1200M"),
-            *("--append", f"kvm_intel.pml={pml}", "--take", TEST, "--"),
+            *("--append", f"kvm_intel.pml={pml}", "--take", test, "--"),
             *("bash", "-c", 'grep "cpu MHz" /proc/cpuinfo && exec "$0" "$@"'),
-            *(TEST, "-m", str(mebibytes), "rearm", "dirty"),
+            *(test, "-m", str(mebibytes), "rearm", "dirty"),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -126,8 +126,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--mebibytes", type=int, default=64)
     mebibytes = parser.parse_args(arguments).mebibytes
     for kernel in (STOCK, PATCHED):
-        subprocess.run([ROOT / "scripts/build-kernel", kernel], check=True)
-    subprocess.run([ROOT / "scripts/build-selftests", "patched"], check=True)
+        subprocess.run([BUILD_KERNEL, kernel], check=True)
     runs = sorted({(way.kernel, way.pml) for way in WAYS})
     measured = {run: measure(*run, mebibytes) for run in runs}
     print(f"| | {' | '.join(way.title for way in WAYS)} |")

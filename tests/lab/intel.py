@@ -11,13 +11,13 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.migration.guest import BUILD, IMAGE, ROOT, SOURCES
+from tests.migration.guest import BUILD, BUILT, IMAGE, ROOT, SOURCES
 
 PYTHON = BUILD / "venv/bin/python"
 # Packages of the environment; pytest asks for pluggy's version.
 PACKAGES = ("_pytest", "iniconfig", "packaging", "pluggy*", "py.py",
             "pygments", "pytest", "qemu")
-QEMU = BUILD / "qemu/qemu-system-x86_64"
+QEMU = BUILT / "qemu/qemu-system-x86_64"
 
 
 def taken() -> Iterator[Path]:

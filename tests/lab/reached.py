@@ -20,12 +20,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.migration.guest import BUILD, ROOT
+from tests.migration.guest import BUILD, BUILT, ROOT
 
 from .lab import BUILD_KERNEL, lab, must, selftests
 from .shrink import FUZZER
 
-VMLINUX = BUILD / "linux/patched/vmlinux"
+VMLINUX = BUILT / "linux/patched/vmlinux"
 # The two MMUs; the second with page tables of 5 levels.
 MACHINES = {
     "tdp": ["--append", "kvm.tdp_mmu=1"],
