@@ -20,13 +20,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tests.migration.guest import BUILT
 from tests.migration.vm import kvm_usable
 
 from . import report, versions
 from .blocks import Chapter
 from .chapters import CHAPTERS
 from .results import Results
-from .step import BUILD, Step, StepError
+from .step import Step, StepError
 
 # Each of those that count instructions keeps one CPU busy.
 AT_ONCE = 2
@@ -131,7 +132,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
         prog="bench", description="Measure this project against stock.")
     parser.add_argument("--quick", action="store_true",
                         help="fewer runs and sizes")
-    parser.add_argument("--out", type=Path, default=BUILD / "bench",
+    parser.add_argument("--out", type=Path, default=BUILT / "bench",
                         help="the directory of the report")
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER",
                         help="only these")

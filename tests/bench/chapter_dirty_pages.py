@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Drawing
 from .blocks import (NONE, Block, Chapter, Plot, Table, Text, cell, number,
                      ratio)
 from .results import Results, Stat
-from .step import Lab, Step
+from .step import SELFTESTS, Lab, Step
 
-PROGRAM = "build/linux/selftests-patched/x86_64/dirty_tracking_perf_test"
+PROGRAM = f"{SELFTESTS}/dirty_tracking_perf_test"
 KERNELS = ("stock", "patched")
 COPY = "dirty-pages/copy"
 QUICK, FULL = 32, 1024  # MiB

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from .blocks import Block, Chapter, Table, Text, cell, number, ratio
 from .results import Results, Stat
-from .step import Lab, Step
+from .step import SELFTESTS, Lab, Step
 
-PROGRAM = "build/linux/selftests-patched/x86_64/dirty_tracking_perf_test"
+PROGRAM = f"{SELFTESTS}/dirty_tracking_perf_test"
 # Only at boot can pages of 1 GiB be reserved.
 HUGE = "hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=40"
 MMUS = {"tdp": "kvm.tdp_mmu=1", "old": "kvm.tdp_mmu=0"}

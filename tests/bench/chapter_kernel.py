@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from .blocks import Block, Chapter, Table, Text, cell, number, ratio
 from .results import Results
-from .step import Lab, Step
+from .step import SELFTESTS, Lab, Step
 
-TEST = "build/linux/selftests-patched/x86_64/dirty_tracking_perf_test"
+TEST = f"{SELFTESTS}/dirty_tracking_perf_test"
 KERNELS = ("stock-keys", "patched-keys")  # what a distribution's would do
 QUICK_MIB, FULL_MIB = 32, 512
 ROOM_MIB = 1024  # for all else in the machine

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from .blocks import Block, Chapter, Table, Text, cell, ratio
 from .results import Results
-from .step import Lab, Step
+from .step import SELFTESTS, Lab, Step
 
-TEST = "build/linux/selftests-patched/x86_64/nested_boot_test"
+TEST = f"{SELFTESTS}/nested_boot_test"
 KERNELS = ("stock", "patched")
 QUICK, FULL = ("-i", "6", "-m", "4"), ("-i", "20", "-m", "16")
 QUICK_SECONDS, FULL_SECONDS = 10, 60

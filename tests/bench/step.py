@@ -8,14 +8,16 @@ and their unit, with blanks between.  Other lines do not count.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 from asyncio.subprocess import DEVNULL, PIPE
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build"
+from tests.migration.guest import BUILT, ROOT
+
+# As it is typed, from the top of the checkout.
+SELFTESTS = f"{os.path.relpath(BUILT, ROOT)}/linux/selftests-patched/x86_64"
 PYTHON = ("build/venv/bin/python", "-B", "-m")
 
 NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"

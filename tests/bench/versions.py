@@ -10,18 +10,18 @@ import struct
 import subprocess
 from pathlib import Path
 
+from tests.migration.guest import BUILT, ROOT
 from tests.migration.vm import OURS, STOCK, kvm_usable, path_of
 
-from .step import BUILD, ROOT
 
 BINARIES = {
     "our QEMU": OURS,
     "stock QEMU": STOCK,
     "QEMU of bookworm-backports": path_of("backports"),
-    "patched kernel": BUILD / "linux/patched/bzImage",
-    "stock kernel": BUILD / "linux/stock/bzImage",
-    "patched kernel with static keys": BUILD / "linux/patched-keys/bzImage",
-    "stock kernel with static keys": BUILD / "linux/stock-keys/bzImage",
+    "patched kernel": BUILT / "linux/patched/bzImage",
+    "stock kernel": BUILT / "linux/stock/bzImage",
+    "patched kernel with static keys": BUILT / "linux/patched-keys/bzImage",
+    "stock kernel with static keys": BUILT / "linux/stock-keys/bzImage",
 }
 # migrate-perf and engine-loops have sources in tests/kvm and tests/unit.
 PROGRAMS = ("tests/bench", "tests/guests", "tests/kvm", "tests/migration",
