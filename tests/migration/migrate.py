@@ -80,11 +80,20 @@ def _bandwidth(vm: VM, options: Options) -> int:
     return options.bandwidth
 
 
+def has_capability(vm: VM, name: str) -> bool:
+    """Whether this QEMU knows a capability of migrations."""
+    return any(each["capability"] == name
+               for each in vm.qmp("query-migrate-capabilities"))
+
+
+def set_capabilities(vm: VM, *names: str) -> None:
+    """Turn capabilities of migrations on."""
+    vm.qmp("migrate-set-capabilities", capabilities=[
+        {"capability": name, "state": True} for name in names])
+
+
 def _configure(vm: VM, options: Options) -> None:
-    wanted = [{"capability": name, "state": True}
-              for name in options.all_capabilities()]
-    if wanted:
-        vm.qmp("migrate-set-capabilities", capabilities=wanted)
+    set_capabilities(vm, *options.all_capabilities())
     parameters: dict[str, Any] = {
         "max_bandwidth": _bandwidth(vm, options),
         "downtime_limit": 1 if options.hold else options.downtime_limit}

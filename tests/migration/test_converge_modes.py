@@ -11,8 +11,8 @@ import pytest
 
 from .cases import PATCHED, log_and_ring
 from .guest import HOTPLUG_PORT, MIB, PAGE, RANDOM, Writer
-from .migrate import (CRAWL, Options, cancel, info, release, rounds, start,
-                      wait)
+from .migrate import (CRAWL, Options, cancel, has_capability, info, release,
+                      rounds, start, wait)
 from .qmp import QMPError
 from .test_converge import (ANY, ENDLESS, SLOW, SLOWED, STALLED, WHO_IS_KNOWN,
                             WRITER, config_of, end, throttle, wait_throttled)
@@ -184,6 +184,22 @@ def test_dirty_limit(ours: Qemu) -> None:
         assert throttle(end(src, dst).info) == 0
         dst.qmp("cont")
         wait_rates(dst, "lifted", lambda rates: sum(rates) > before / 2)
+
+
+def test_dirty_limit_capability(ours: Qemu) -> None:
+    """QEMU itself sets a dirty limit when rounds do not shrink."""
+    options = dataclasses.replace(SLOW, downtime_limit=1,
+                                  capabilities=("dirty-limit",))
+    with pair(config_of(ours, RING, WRITER)) as (src, dst):
+        if not has_capability(src, "dirty-limit"):
+            pytest.skip("QEMU has this capability since 8.1")
+        src.wait_writing()
+        src.qmp("migrate-set-parameters", vcpu_dirty_limit=LIMIT_MB)
+        start(src, dst, options)
+        wait(src, dst, options.timeout, "limit the vCPU", lambda state:
+             state.get("dirty-limit-throttle-time-per-round", 0) > 0)
+        release(src, ANY)
+        end(src, dst)
 
 
 # vCPU 0 alone needs so long for a pass, and does not look meanwhile for what

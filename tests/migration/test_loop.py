@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from .cases import (HELD, assert_identical, assert_identical_in,
+from .cases import (HELD, PATCHED, assert_identical, assert_identical_in,
                     each_mechanism, log_and_ring, migrate_identical)
 from .compare import HIGH_START
 from .conftest import installed
 from .guest import MIB, PAGE, RANDOM, SEQUENTIAL, Writer
-from .migrate import Options, finish, migrate, start, wait, wait_rounds
+from .migrate import (Options, finish, migrate, set_capabilities, start, wait,
+                      wait_rounds)
 from .qmp import QMPError
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
@@ -167,19 +168,20 @@ def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
         assert_one_moment(dst)
 
 
+@pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
 @pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
-def test_background_snapshot(ours: Qemu, tmp_path: Path, odd: bool) -> None:
+def test_background_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path,
+                             odd: bool) -> None:
     """A snapshot of a guest that goes on writing is of one moment."""
     size = ODD if odd else 64 * MIB
-    config = Config(ours, ours.accel(LOG),
+    config = Config(ours, ours.accel(mechanism),
                     writer=Writer(base=size - 32 * MIB, pattern=SEQUENTIAL),
                     extra=("-m", f"{size // KIB}K"))
     image = tmp_path / "image"
     with VM("src", config) as src:
         src.wait_writing(passes=2)
         try:
-            src.qmp("migrate-set-capabilities", capabilities=[
-                {"capability": "background-snapshot", "state": True}])
+            set_capabilities(src, "background-snapshot")
         except QMPError as error:
             assert "not supported by host kernel" in str(error)
             pytest.skip(str(error))

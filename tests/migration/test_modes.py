@@ -57,6 +57,20 @@ def test_postcopy(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
         assert_identical(src, dst)
 
 
+@log_and_ring
+def test_preempt(ours: Qemu, mechanism: Mechanism) -> None:
+    """Pages that a vCPU waits for have a channel of their own."""
+    config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
+    options = dataclasses.replace(HELD, postcopy=True,
+                                  capabilities=("postcopy-preempt",))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        start(src, dst, options)
+        wait_rounds(src, dst, 3, options)
+        finish(src, dst, options)
+        assert_identical(src, dst)
+
+
 @matrix("cancel")
 def test_cancel_and_retry(ours: Qemu, mechanism: Mechanism,
                           writer: Writer) -> None:

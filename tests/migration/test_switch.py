@@ -12,7 +12,8 @@ import pytest
 
 from .cases import BY_FAULTS, COLLECTED, HELD, migrate_identical
 from .guest import Writer
-from .migrate import UNLIMITED, cancel, crawl, info, start, wait_rounds
+from .migrate import (UNLIMITED, cancel, crawl, info, set_capabilities, start,
+                      wait_rounds)
 from .qmp import QMPError
 from .test_dirty_rate import LIMIT_MB, measure
 from .vm import (
@@ -151,8 +152,7 @@ def test_while_a_failed_migration_ends(ours: Qemu) -> None:
         src.wait_writing()
         listener.bind(str(src.dir / "migrate"))
         listener.listen()
-        src.qmp("migrate-set-capabilities", capabilities=[
-            {"capability": "multifd", "state": True}])
+        set_capabilities(src, "multifd")
         src.qmp("migrate-set-parameters", multifd_channels=CHANNELS,
                 max_bandwidth=UNLIMITED)
         # Since 9.0 zero pages go to the channels, too, unless it is told.
