@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .blocks import Block, Chapter, Table, Text, cell, number, ratio
+from .blocks import Block, Chapter, Table, Text, cell, ratio
 from .results import Results
 from .step import SELFTESTS, Lab, Step
 
