@@ -3,13 +3,15 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Locks, outermost first: the BQL, kml_slots_lock, the engine's own.  The
- * reaper thread, and a vCPU whose ring is full, take only the engine's lock.
+ * Locks, outermost first: the BQL, kml_slots_lock, the accelerator's ioctl
+ * blocker (since 8.0), the engine's own.  The reaper thread, and a vCPU whose
+ * ring is full, take only the engine's lock.
  * They publish under RCU, and set the bits of ram_list.dirty_memory
  * atomically.
  */
 
 #include "qemu/osdep.h"
+#include <sys/ioctl.h>
 #include <linux/kvm.h>
 
 #include "qapi/clone-visitor.h"
@@ -63,9 +65,18 @@ struct KVMDirtyTracking {
 
 /* What the engine needs of QEMU */
 
+/*
+ * Not kvm_vm_ioctl(): without the BQL it waits for the ioctl blocker, whose
+ * owner changes slots and waits for the engine's lock, which the caller has.
+ * The blocker keeps ioctls from slots that are removed to come back in parts;
+ * the engine's lock does that for the engine's.
+ */
 static int vmm_vm_ioctl(void *opaque, unsigned long request, void *arg)
 {
-    return kvm_vm_ioctl(opaque, request, arg);
+    KVMState *s = opaque;
+    int ret = ioctl(s->vmfd, request, arg);
+
+    return ret < 0 ? -errno : ret;
 }
 
 /* Called without the BQL, under the engine's lock.  @tag is a ram_addr_t. */
