@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from typing import Callable
 
 import pytest
@@ -35,6 +36,8 @@ CHECKPOINT_MS = 200
 CHECKPOINTS = 5
 
 CACHE_MIB = 4
+
+RESETS = 20
 
 
 @functools.lru_cache(maxsize=None)
@@ -128,6 +131,26 @@ def test_multifd(ours: Qemu, mechanism: Mechanism) -> None:
         result = end(src, dst)
         assert src.monitor.event_times(STALLED)
         assert throttle(result.info) == 0
+
+
+@pytest.mark.parametrize("mechanism", (LOG, RING, *PATCHED), ids=str)
+def test_resets(ours: Qemu, mechanism: Mechanism) -> None:
+    """A BIOS makes itself writable, while pages are looked for.
+
+    That changes slots which overlap, and QEMU keeps ioctls out meanwhile.
+    """
+    config = dataclasses.replace(config_of(ours, mechanism, WRITER),
+                                 seabios=True)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        start(src, dst, ENDLESS)
+        wait_throttled(src, dst, 20)
+        for _ in range(RESETS):
+            src.qmp("system_reset")
+            time.sleep(0.2)
+        assert is_active(src)
+        release(src, ANY)
+        end(src, dst)
 
 
 def last_round(vm: VM) -> int:
