@@ -5,9 +5,8 @@
  *
  * Locks, outermost first: the BQL, kml_slots_lock, the accelerator's ioctl
  * blocker (since 8.0), the engine's own.  The reaper thread, and a vCPU whose
- * ring is full, take only the engine's lock.
- * They publish under RCU, and set the bits of ram_list.dirty_memory
- * atomically.
+ * ring is full, take only the engine's lock.  They publish under RCU, and set
+ * the bits of ram_list.dirty_memory atomically.
  */
 
 #include "qemu/osdep.h"
@@ -74,8 +73,10 @@ struct KVMDirtyTracking {
 static int vmm_vm_ioctl(void *opaque, unsigned long request, void *arg)
 {
     KVMState *s = opaque;
-    int ret = ioctl(s->vmfd, request, arg);
+    int ret;
 
+    trace_kvm_vm_ioctl(request, arg);
+    ret = ioctl(s->vmfd, request, arg);
     return ret < 0 ? -errno : ret;
 }
 
