@@ -44,17 +44,22 @@ def test_multifd(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
             HELD, multifd=4, transport="tcp"))
 
 
-@matrix("postcopy")
-def test_postcopy(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
-    """Pages that were still dirty at the switch are sent after it."""
-    config = Config(ours, ours.accel(mechanism), writer=writer)
-    options = dataclasses.replace(HELD, postcopy=True)
+def postcopy_identical(config: Config, options: Options) -> None:
+    """Switch to postcopy after some rounds; fail unless all memory arrives."""
     with pair(config) as (src, dst):
         src.wait_writing()
         start(src, dst, options)
         wait_rounds(src, dst, 3, options)
         finish(src, dst, options)
         assert_identical(src, dst)
+
+
+@matrix("postcopy")
+def test_postcopy(ours: Qemu, mechanism: Mechanism, writer: Writer) -> None:
+    """Pages that were still dirty at the switch are sent after it."""
+    config = Config(ours, ours.accel(mechanism), writer=writer)
+    options = dataclasses.replace(HELD, postcopy=True)
+    postcopy_identical(config, options)
 
 
 @log_and_ring
@@ -63,12 +68,7 @@ def test_preempt(ours: Qemu, mechanism: Mechanism) -> None:
     config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
     options = dataclasses.replace(HELD, postcopy=True,
                                   capabilities=("postcopy-preempt",))
-    with pair(config) as (src, dst):
-        src.wait_writing()
-        start(src, dst, options)
-        wait_rounds(src, dst, 3, options)
-        finish(src, dst, options)
-        assert_identical(src, dst)
+    postcopy_identical(config, options)
 
 
 @matrix("cancel")

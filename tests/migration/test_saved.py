@@ -9,20 +9,20 @@ import pytest
 
 from .cases import HELD, assert_identical, log_and_ring
 from .guest import Writer
-from .migrate import (has_capability, release, set_capabilities, wait,
+from .migrate import (finish, has_capability, release, set_capabilities, wait,
                       wait_rounds)
 from .vm import VM, Config, Mechanism, Qemu
 
 TWO_CPUS = Writer(cpus=2)
 
 
-def load(dst: VM, path: Path) -> None:
-    """Have a guest continue what is in a file, and wait until it could."""
-    dst.qmp("migrate-incoming", uri=f"file:{path}")
-    wait(dst, dst, HELD.timeout, "arrive",
+def assert_saved(src: VM, dst: VM, path: Path) -> None:
+    """Wait until SRC is in the file, and fail unless DST is the same then."""
+    wait(src, dst, HELD.timeout, "complete",
          lambda state: state.get("status") == "completed")
-    dst.wait(lambda: dst.qmp("query-status")["status"] != "inmigrate",
-             HELD.timeout, "it did not leave its incoming state")
+    dst.qmp("migrate-incoming", uri=f"file:{path}")
+    finish(src, dst, HELD)
+    assert_identical(src, dst)
 
 
 @log_and_ring
@@ -46,10 +46,7 @@ def test_mapped_ram(ours: Qemu, mechanism: Mechanism, channels: int,
         src.qmp("migrate", uri=f"file:{path}")
         wait_rounds(src, dst, 4, HELD)
         release(src, HELD)
-        wait(src, dst, HELD.timeout, "complete",
-             lambda state: state.get("status") == "completed")
-        load(dst, path)
-        assert_identical(src, dst)
+        assert_saved(src, dst, path)
 
 
 @log_and_ring
@@ -65,7 +62,4 @@ def test_stopped_first(ours: Qemu, mechanism: Mechanism,
         for vm in (src, dst):
             vm.qmp("migrate-set-parameters", mode="cpr-reboot")
         src.qmp("migrate", uri=f"file:{path}")
-        wait(src, dst, HELD.timeout, "complete",
-             lambda state: state.get("status") == "completed")
-        load(dst, path)
-        assert_identical(src, dst)
+        assert_saved(src, dst, path)
