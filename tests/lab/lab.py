@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tests.migration.guest import BUILD, BUILT, ROOT
@@ -170,7 +171,8 @@ def mutant(patch: Path) -> Path:
     return BUILT / "linux" / f"mutant-{patch.stem}" / "bzImage"
 
 
+@lru_cache(maxsize=None)
 def selftests(kind: str) -> Path:
-    """Build the KVM selftests of a kernel; returns where they are."""
+    """Build the KVM selftests of a kernel, once; returns where they are."""
     must([BUILD_SELFTESTS, "--quiet", kind])
     return BUILT / "linux" / f"selftests-{kind}"
