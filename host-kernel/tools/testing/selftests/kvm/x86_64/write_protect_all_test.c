@@ -1183,6 +1183,61 @@ static void test_rings(void)
 }
 
 /*
+ * A CPU may have more bits of guest-physical addresses than the page tables have
+ * levels for.  What no slot has there is emulated, as anywhere else: in a VM that
+ * enables nothing, too.
+ */
+#define BEYOND_GPA	((1UL << 48) + (1UL << 40))
+
+static void never_ends(int sig)
+{
+	TEST_FAIL("KVM tries an access to nothing again and again");
+}
+
+static void test_beyond_caps(const uint32_t *caps, int nr_caps)
+{
+	enum guest_op op;
+	struct guest_command *c;
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm = toucher_vm(caps, nr_caps, 1, &vcpu);
+
+	if (vm->pa_bits <= 48) {
+		print_skip("  no such addresses");
+		kvm_vm_free(vm);
+		return;
+	}
+	/* The library takes more off for an old AMD CPU. */
+	vm->max_gfn = (1UL << (vm->pa_bits - PAGE_SHIFT)) - 1;
+	virt_pg_map(vm, TEST_GPA, BEYOND_GPA);
+	for (op = GUEST_READ; op <= GUEST_WRITE; op++) {
+		c = guest_command(vcpu);
+		c->op = op;
+		c->gva = TEST_GPA;
+		c->listed = 0;
+		c->count = 1;
+		alarm(20);
+		vcpu_run(vcpu);
+		alarm(0);
+		TEST_ASSERT(vcpu->run->exit_reason == KVM_EXIT_MMIO &&
+			    vcpu->run->mmio.is_write == (op == GUEST_WRITE) &&
+			    vcpu->run->mmio.phys_addr == BEYOND_GPA,
+			    "a %s of nothing gave %s",
+			    op == GUEST_WRITE ? "write" : "read",
+			    exit_reason_str(vcpu->run->exit_reason));
+		guest_finish(vcpu);
+	}
+	kvm_vm_free(vm);
+}
+
+static void test_beyond(void)
+{
+	signal(SIGALRM, never_ends);
+	test_beyond_caps(NULL, 0);
+	test_beyond_caps(dirty_bits_caps, NR_DIRTY_BITS_CAPS);
+	signal(SIGALRM, SIG_DFL);
+}
+
+/*
  * Two address spaces: one vCPU never leaves system management mode, where it
  * writes to the page it is told to; the other never enters it.
  */
@@ -1426,6 +1481,7 @@ static const struct named_test tests[] = {
 	{ "read-only", test_read_only_slot },
 	{ "copy-on-write", test_copy_on_write },
 	{ "ring", test_rings },
+	{ "beyond", test_beyond },
 	{ "smm", test_smm },
 	{ "stats", test_stats },
 	{ "write-faults", test_write_faults },
