@@ -77,6 +77,14 @@ static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,
 		set_bit_le(group, bitmap->summary);
 }
 
+/* Sets the bit of page @rel_gfn of the slot, and its summary bit. */
+static inline void kvm_dirty_bitmap_mark(struct kvm_dirty_bitmap *bitmap,
+					 unsigned long rel_gfn)
+{
+	set_bit_le(rel_gfn, bitmap->bitmap);
+	kvm_dirty_bitmap_summarize(bitmap, rel_gfn);
+}
+
 /* Sets @bits in word @word of the bitmap, and the summary bit of that word. */
 void kvm_dirty_bitmap_log(struct kvm_dirty_bitmap *bitmap, unsigned long word,
 			  unsigned long bits);

@@ -91,7 +91,7 @@ u64 *tdp_mmu_make_path_writable(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte);
  */
 static inline bool tdp_mmu_covers(const struct kvm_mmu_page *root, gfn_t gfn)
 {
-	return gfn < KVM_PAGES_PER_HPAGE(root->role.level + 1);
+	return !(gfn >> (root->role.level * SPTE_LEVEL_BITS));
 }
 
 /* TDP MMU: whether the SPTE points to the table. */
