@@ -99,11 +99,13 @@ class MigrationTest:
         return done.returncode, done.stdout
 
     def cases(self) -> list[str]:
-        """The names; there are some, or the program is none."""
+        """The names; there are some, or the program is none.
+
+        GLib 2.84 lists them as comments.
+        """
         _, output = self.run(["-l"], "", LIST_LIMIT)
-        names = [
-            line for line in output.splitlines() if line.startswith(PREFIX)
-        ]
+        lines = (line.removeprefix("# ") for line in output.splitlines())
+        names = [line for line in lines if line.startswith(PREFIX)]
         if not names:
             raise RuntimeError(f"{self.program} lists no cases: {output}")
         return names
