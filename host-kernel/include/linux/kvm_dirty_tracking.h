@@ -139,10 +139,14 @@ struct kvm_dirty_bitmap {
 	unsigned long *second;
 };
 
-#define kvm_slot_has_shared_bitmap(slot)	false
+static inline bool
+kvm_slot_has_shared_bitmap(const struct kvm_memory_slot *slot)
+{
+	return false;
+}
 
-static inline void kvm_dirty_bitmap_summarize(struct kvm_dirty_bitmap *bitmap,
-					      unsigned long rel_gfn) {}
+static inline void kvm_dirty_bitmap_mark(struct kvm_dirty_bitmap *bitmap,
+					 unsigned long rel_gfn) {}
 
 static inline int kvm_dirty_bitmap_alloc(struct kvm *kvm,
 					 struct kvm_memory_slot *slot)
