@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from test_scripts import ROOT, Sandbox, fake_qemu, hook, one_sentence
-from test_scripts import write_series
+from test_scripts import ROOT, Sandbox, fake_qemu, from_scripts, hook
+from test_scripts import one_sentence, write_series
 
+RELEASE = "12"  # the lab's CPU is a patch to its QEMU, on each machine
+QEMU = f"{from_scripts('qemu_hooks_fit', RELEASE)}.22"
 BOCHS = "build-bochs"
 LAB_CPU = "build-lab-cpu"
 TARBALL = "source/bochs_3.0+dfsg.orig.tar.xz"
@@ -21,6 +23,8 @@ TARBALL = "source/bochs_3.0+dfsg.orig.tar.xz"
 @pytest.fixture(name="box")
 def fixture_box(tmp_path: Path) -> Sandbox:
     box = Sandbox(tmp_path)
+    box.env["RELEASE"] = RELEASE
+    box.build = Path(box.run("lib/release-dir").stdout.strip())
     box.tree = box.build / "src/qemu-lab"
     box.env.pop("FDT_LAB_CPU_SERIES", None)
     return box
@@ -69,7 +73,7 @@ def test_damaged_source_is_not_used(no_mirror: Sandbox) -> None:
 
 @pytest.fixture(name="source")
 def fixture_source(box: Sandbox) -> Path:
-    return fake_qemu(box.top / "qemu")
+    return fake_qemu(box.top / "qemu", QEMU)
 
 
 def test_series_directory_is_missing(box: Sandbox, source: Path) -> None:
@@ -85,7 +89,7 @@ def test_hook_that_does_not_fit(box: Sandbox, source: Path) -> None:
     series = write_series(box.top / "series", other=hook(old="int gone;"))
     done = box.run(LAB_CPU, QEMU_SRC=source, FDT_LAB_CPU_SERIES=series)
     sentence = one_sentence(done, LAB_CPU)
-    assert "other.patch does not fit QEMU 7.2.22" in sentence
+    assert f"other.patch does not fit QEMU {QEMU}" in sentence
     assert box.leftovers() == []
     assert not box.tree.exists()
 
@@ -99,7 +103,7 @@ def test_tree_has_the_cpu_and_nothing_else_of_ours(
     done = box.run(LAB_CPU, QEMU_SRC=source, FDT_LAB_CPU_SERIES=series)
     assert done.returncode == 1
     assert "configuring the lab's QEMU failed" in done.stderr
-    assert not (box.build / "lab-cpu/.made-from").exists()
+    assert not (box.top / "build/lab-cpu/.made-from").exists()
     assert "int ours;" in (box.tree / "softmmu/fake.c").read_text()
     own = {
         path.relative_to(ROOT / "lab-cpu")

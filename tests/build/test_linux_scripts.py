@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from test_scripts import OBEY_MODES, ROOT, Sandbox, exported, git, hook
+from test_scripts import OBEY_MODES, OWN, ROOT, Sandbox, exported
+from test_scripts import from_scripts, git, hook
 from test_scripts import one_sentence
 from test_scripts import patches_make_the_assembled_tree
 from test_scripts import write_series as write_qemu_series
 
+# What the hooks fit, and the fakes are.
+FITS = from_scripts("linux_hooks_fit", OWN)
+LINUX = f"{FITS}.192"
 
-def fake_linux(top: Path, version: str = "6.1.192") -> Path:
+
+def fake_linux(top: Path, version: str = LINUX) -> Path:
     """The smallest tree that passes for Linux's source."""
     numbers = (version.split(".") + ["", ""])[:3]
     makefile = "".join(
@@ -79,20 +84,23 @@ class TestGet:
         assert "is not a Linux source tree" in one_sentence(done, "get-linux")
         assert not box.build.exists()
 
-    @pytest.mark.parametrize("version", ["6.6.1", "5.10.200", "6.10.1", "6.1"])
+    @pytest.mark.parametrize("version", ["6.6.1", "5.10.200", f"{FITS}0.1", FITS])
     def test_other_version(self, box: LinuxBox, version: str) -> None:
         source = fake_linux(box.top / "linux", version)
         done = box.run("get-linux", LINUX_SRC=source)
         sentence = one_sentence(done, "get-linux")
-        assert f"is Linux {version};" in sentence or version == "6.1"
-        assert "6.1" in sentence
+        assert f"is Linux {version};" in sentence or version == FITS
+        assert FITS in sentence
         assert not box.build.exists()
 
-    def test_release(self, box: LinuxBox) -> None:
-        source = fake_linux(box.top / "linux", "6.12.95")
-        done = box.run("get-linux", LINUX_SRC=source, RELEASE="13")
+    @pytest.mark.parametrize("release", ["12", "13"])
+    def test_release(self, box: LinuxBox, release: str) -> None:
+        fits = from_scripts("linux_hooks_fit", release)
+        source = fake_linux(box.top / "linux", f"{fits}.95")
+        done = box.run("get-linux", LINUX_SRC=source, RELEASE=release)
         assert done.returncode == 0, done.stderr
-        makefile = box.build / "debian-13/src/linux-stock/Makefile"
+        directory = box.run("lib/release-dir", RELEASE=release).stdout.strip()
+        makefile = Path(directory) / "src/linux-stock/Makefile"
         assert "SUBLEVEL = 95" in makefile.read_text()
 
     def test_tree_that_was_built_in(self, box: LinuxBox) -> None:
@@ -105,7 +113,7 @@ class TestGet:
         self, box: LinuxBox
     ) -> None:
         box.get(fake_linux(box.top / "good"))
-        source = fake_linux(box.top / "bad", "6.1.193")
+        source = fake_linux(box.top / "bad", f"{FITS}.193")
         (source / "virt/kvm/fake.c").chmod(0)
         done = box.run("get-linux", wrapper=OBEY_MODES, LINUX_SRC=source)
         assert "fake.c" in one_sentence(done, "get-linux")
@@ -138,7 +146,7 @@ class TestGet:
         (admin / "status").touch()
         done = box.run("get-linux", DPKG_ADMINDIR=admin)
         sentence = one_sentence(done, "get-linux")
-        assert "linux-source-6.1 is missing" in sentence
+        assert f"linux-source-{FITS} is missing" in sentence
         assert "scripts/deps" in sentence
         assert box.leftovers() == []
 
@@ -174,7 +182,7 @@ class TestAssemble:
         box.assemble(series)
         write_qemu_series(series, moved=linux_hook(old="int moved_away;"))
         done = box.run("assemble-linux", FDT_LINUX_SERIES=series)
-        assert "moved.patch does not fit Linux 6.1.192" in one_sentence(
+        assert f"moved.patch does not fit Linux {LINUX}" in one_sentence(
             done, "assemble-linux"
         )
         assert "int ours;" in self.text(box)
