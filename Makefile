@@ -12,6 +12,7 @@
 #               of the models
 # make bench    measure stock and ours, and write build/bench/report.html;
 #               QUICK=1 takes 10 minutes, all of it 90; CHAPTERS="..." some
+# make deb      make a Debian package of QEMU, in build/deb
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 #
@@ -68,8 +69,12 @@ install:
 	@scripts/build-qemu
 	@scripts/install-qemu
 
+deb:
+	@scripts/deps --deb
+	@scripts/build-deb-qemu
+
 clean:
 	rm -rf build
 
-.PHONY: all deps demo check kernel soak bench install clean
+.PHONY: all deps demo check kernel soak bench deb install clean
 .NOTPARALLEL:

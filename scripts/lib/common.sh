@@ -55,6 +55,7 @@ choose_release
 qemu_stock=$build/src/qemu-stock
 qemu_assembled=$build/src/qemu
 qemu_build=$build/qemu
+qemu_deb_build=$build/qemu-deb
 
 lab_cpu_assembled=$build/src/qemu-lab
 lab_cpu_build=$shared/lab-cpu

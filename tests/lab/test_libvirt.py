@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """libvirt on the patched host kernel, by the tests of tests/libvirt.
 
-All of them run in one boot of the lab; each is a test case here.  One more has
-a kernel with AppArmor.
+All of them run in one boot of the lab; each is a test case here.  Two more
+have a kernel with AppArmor.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from .lab import COMPLAINED, ROOT, Ended, lab
 from .test_migration import OPTIONS, PYTEST
 
 TESTS = "tests/libvirt"
-GET_PACKAGES = ROOT / "scripts/get-packages"
+SCRIPTS = ROOT / "scripts"
 SECONDS = 300  # for one of them, on a busy machine
+PACKAGE_SECONDS = 1200
+CONFINING = "patched-apparmor"
 
 # auto is dirty-bits there.
 CHECKED = (
@@ -36,16 +38,29 @@ SOAKED = (
 
 
 @lru_cache(maxsize=None)
-def boot(*names: str, kernel: str = "patched") -> Ended:
-    """Run tests in the lab."""
+def boot(
+    *names: str, kernel: str = "patched", seconds: int = SECONDS
+) -> Ended:
+    """Run tests in the lab, for SECONDS each at most."""
     return lab(
         *PYTEST,
         *(f"{TESTS}/{name}" for name in names),
         kernel=kernel,
-        seconds=SECONDS * len(names),
+        seconds=seconds * len(names),
         options=OPTIONS,
         cwd=ROOT,
     )
+
+
+def run(script: str, *arguments: str) -> None:
+    """Have a script make what a test needs."""
+    done = subprocess.run(
+        [SCRIPTS / script, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def assert_passed(name: str, ended: Ended) -> None:
@@ -72,9 +87,17 @@ def test_libvirt_soak(name: str) -> None:
 @pytest.mark.soak
 def test_apparmor() -> None:
     """Where AppArmor confines domains, as on Debian, it allows our QEMU."""
-    fetched = subprocess.run(
-        [GET_PACKAGES, "apparmor"], capture_output=True, text=True, check=False
-    )
-    assert fetched.returncode == 0, fetched.stderr
+    run("get-packages", "apparmor")
     name = "test_apparmor.py::test_confined"
-    assert_passed(name, boot(name, kernel="patched-apparmor"))
+    assert_passed(name, boot(name, kernel=CONFINING))
+
+
+@pytest.mark.soak
+def test_package() -> None:
+    """Debian's package of our QEMU, on machines that had none of ours."""
+    run("deps", "--deb")
+    run("get-root")
+    run("build-deb-qemu")
+    name = "test_package.py::test_life"
+    ended = boot(name, kernel=CONFINING, seconds=PACKAGE_SECONDS)
+    assert_passed(name, ended)

@@ -17,6 +17,9 @@ from tests.soak import pytest_collection_modifyitems, pytest_configure
 from .domain import OURS
 from .host import Host, impossible, share_own, two_hosts
 
+ENABLED = Path("/sys/module/apparmor/parameters/enabled")
+IN_LAB = "(fdt@lab)"  # in the version of its kernels, by scripts/lib/kbuild.sh
+
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
 
@@ -57,6 +60,18 @@ def fixture_possible() -> None:
         reason = "/dev/kvm cannot be used on this host"
     if reason:
         pytest.skip(reason)
+
+
+@pytest.fixture(name="apparmor", scope="session")
+def fixture_apparmor(possible: None) -> None:
+    """Skip the test but in the lab, on a kernel that has AppArmor.
+
+    On another machine its profiles would be replaced.
+    """
+    if IN_LAB not in Path("/proc/version").read_text():
+        pytest.skip("this is not the lab, whose profiles are nobody's")
+    if not ENABLED.exists() or ENABLED.read_text().strip() != "Y":
+        pytest.skip("this kernel has no AppArmor")
 
 
 @pytest.fixture(name="hosts", scope="session")

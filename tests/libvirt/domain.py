@@ -185,6 +185,10 @@ class Domain:
         exe = os.readlink(host.root / f"proc/{self.pid(host)}/exe")
         return Path(exe.removesuffix(" (deleted)"))
 
+    def label(self, host: Host) -> str:
+        """What confines its QEMU."""
+        return (host.root / f"proc/{self.pid(host)}/attr/current").read_text()
+
     def kill(self, host: Host) -> None:
         """End its QEMU as the host's kernel does when memory is short."""
         host.run("sh", "-c", f"kill -KILL {self.pid(host)}")

@@ -60,6 +60,8 @@ class Host:
     PROFILES, AppArmor's, it confines libvirt and the domains by a copy of them.
     """
 
+    qemu_conf = QEMU_CONF
+
     def __init__(
         self,
         name: str,
@@ -74,6 +76,7 @@ class Host:
         self.socket = self.dir / "run" / "libvirt-sock"
         self.usr = usr
         self.profiles = profiles
+        self.confined = profiles is not None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -85,6 +88,12 @@ class Host:
     def unix(self) -> str:
         """Its URI for whoever shares its file system."""
         return f"qemu+unix:///system?socket={self.socket}"
+
+    @property
+    def init(self) -> list[str | Path]:
+        """What its first process runs."""
+        usr = [self.usr] if self.usr else []
+        return [INIT, self.name, self.dir, *usr]
 
     def __enter__(self) -> Host:
         try:
@@ -108,14 +117,14 @@ class Host:
         (self.dir / "etc" / "libvirt").mkdir(parents=True, exist_ok=True)
         for name, text in (
             ("libvirt/libvirtd.conf", LIBVIRTD_CONF),
-            ("libvirt/qemu.conf", QEMU_CONF),
+            ("libvirt/qemu.conf", self.qemu_conf),
             ("hosts", "127.0.0.1 localhost\n" + hosts_file()),
         ):
             (self.dir / "etc" / name).write_text(
                 text.format(
                     uuid=uuid.uuid4(),
                     keepalive=KEEPALIVE,
-                    security_driver="apparmor" if self.profiles else "none",
+                    security_driver="apparmor" if self.confined else "none",
                 )
             )
         if self.profiles:
@@ -128,8 +137,7 @@ class Host:
         with open(self.dir / "log", "ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES]
-                + ["--fork", "--kill-child", INIT, self.name, self.dir]
-                + ([self.usr] if self.usr else []),
+                + ["--fork", "--kill-child", *self.init],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

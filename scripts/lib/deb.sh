@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Sourced after common.sh by what makes Debian packages: what they take, and which
+# version they have.
+# shellcheck shell=bash
+
+need_packaging() {
+    local command
+    for command; do
+        [ -n "$(type -P "$command")" ] ||
+            die "the command $command is missing; scripts/deps --deb installs it"
+    done
+}
+
+# The time of the newest commit; the present, if it does not have all that there is.
+time_of_ours() {
+    local changes
+    if changes=$(git -C "$root" status --porcelain 2>/dev/null) && [ -z "$changes" ]; then
+        git -C "$root" log -1 --format=%ct
+    else
+        date +%s
+    fi
+}
+
+# deb_version STAMP OPTION TIME: Debian's version with our time behind it.  It is
+# newer than Debian's own, and older than Debian's next one.
+deb_version() {
+    [[ $1 = 'Debian '* ]] ||
+        die "the source is that of $2, which has no version of Debian's; unset $2 to make a package"
+    printf '%s+fdt%s\n' "${1#Debian }" "$(date --utc --date="@$3" +%Y%m%d%H%M)"
+}
+
+# Who builds a package stands for it: as for kbuild's packages.
+maintainer() {
+    local name=${DEBFULLNAME-} email=${DEBEMAIL-}
+    [ -n "$name" ] || name=$(git -C "$root" config user.name) || name=$(id -un)
+    [ -n "$email" ] || email=$(git -C "$root" config user.email) || email=$(id -un)@$(hostname -f)
+    printf '%s <%s>\n' "$name" "$email"
+}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian's packages of ours: their versions, and what they do to AppArmor's rules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+PACKAGING = ROOT / "packaging/qemu"
+NAME = "qemu-system-x86-fdt"
+
+RULE = "/usr/bin/qemu-system-x86_64-fdt rmix, # by the package qemu-system-x86-fdt\n"
+OLD = "  #include <local/abstractions/libvirt-qemu>\n"
+NEW = "  include if exists <abstractions/libvirt-qemu.d>\n"
+
+
+def version(debian: str, time: int) -> str:
+    """That of a package of ours from Debian's source."""
+    script = f"""
+        . {SCRIPTS}/lib/common.sh
+        . {SCRIPTS}/lib/deb.sh
+        deb_version 'Debian {debian}' QEMU_SRC {time}
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True,
+                          text=True, check=True)
+    return done.stdout.strip()
+
+
+def is_newer(one: str, other: str) -> bool:
+    done = subprocess.run(["dpkg", "--compare-versions", one, "gt", other],
+                          check=False)
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize(("debian", "update"), [
+    ("1:7.2+dfsg-7+deb12u18", "1:7.2+dfsg-7+deb12u19"),
+    ("1:10.0.2+ds-2+deb13u1~bpo12+1", "1:10.0.2+ds-2+deb13u1"),
+    ("6.1.119-1", "6.1.123-1"),
+])
+def test_version(debian: str, update: str) -> None:
+    """Newer than Debian's, older than its update and than our next one."""
+    ours = version(debian, 1764072000)
+    assert ours == f"{debian}+fdt202511251200"
+    assert is_newer(ours, debian)
+    assert is_newer(update, ours)
+    assert is_newer(version(update, 0), ours)
+    assert is_newer(version(debian, 1764072060), ours)
+
+
+def test_source_without_version(tmp_path: Path) -> None:
+    """A source that is not Debian's gives no package, and is not even built."""
+    source = tmp_path / "qemu"
+    for name in ("VERSION", "configure", "include/qemu/osdep.h"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("7.2.0\n")
+    done = subprocess.run(
+        [SCRIPTS / "build-deb-qemu"], capture_output=True, text=True,
+        check=False,
+        env={**os.environ, "RELEASE": "12", "QEMU_SRC": str(source),
+             "FDT_BUILD": str(tmp_path / "build")},
+    )
+    assert done.returncode != 0
+    assert done.stderr.endswith(
+        "which has no version of Debian's; unset QEMU_SRC to make a package\n")
+    assert not (tmp_path / "build/qemu-deb").exists()
+
+
+class Etc:
+    """An /etc with what libvirt and the package have of AppArmor's rules."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.rules = top / "apparmor.d/abstractions/libvirt-qemu"
+        self.local = top / "apparmor.d/local/abstractions/libvirt-qemu"
+        ours = self.rules.with_name("libvirt-qemu.d") / NAME
+        ours.parent.mkdir(parents=True)
+        ours.write_text((PACKAGING / "apparmor").read_text())
+
+    def call(self, script: str, *arguments: str) -> None:
+        """Have dpkg's shell run one of the package's scripts."""
+        mount = f"mount --bind {self.top} /etc && exec sh \"$@\""
+        subprocess.run(
+            ["unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh",
+             PACKAGING / f"{NAME}.{script}", *arguments],
+            check=True,
+        )
+
+
+@pytest.fixture(name="etc")
+def fixture_etc(tmp_path: Path) -> Etc:
+    probe = ["unshare", "--mount", "--map-root-user", "true"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces here")
+    return Etc(tmp_path)
+
+
+@pytest.mark.parametrize("text", [
+    "", "/mine rw,\n", "/mine rw,\n# no newline",
+])
+def test_rule_comes_once_and_goes(etc: Etc, text: str) -> None:
+    """Where libvirt reads no directory, its local file gets our line."""
+    etc.rules.write_text(OLD)
+    etc.local.parent.mkdir(parents=True)
+    etc.local.write_text(text)
+    whole = text if text[-1:] in ("", "\n") else f"{text}\n"
+    for call in (["configure", ""], ["configure", "1"], ["triggered", "x"]):
+        etc.call("postinst", *call)
+        assert etc.local.read_text() == whole + RULE
+    etc.call("prerm", "upgrade", "2")
+    assert etc.local.read_text() == whole + RULE
+    etc.call("prerm", "remove")
+    assert etc.local.read_text() == whole
+    etc.call("postinst", "abort-remove")
+    assert etc.local.read_text() == whole + RULE
+
+
+def test_rule_without_libvirt(etc: Etc) -> None:
+    """libvirt may come after the package, which a trigger then tells."""
+    etc.call("postinst", "configure", "")
+    etc.call("prerm", "remove")
+    assert not etc.local.exists()
+    etc.rules.write_text(OLD)
+    etc.call("postinst", "triggered", str(etc.rules))
+    assert etc.local.read_text() == RULE
+
+
+def test_rule_after_update_of_libvirt(etc: Etc) -> None:
+    """A libvirt that reads the directory needs no line."""
+    etc.rules.write_text(OLD)
+    etc.call("postinst", "configure", "")
+    assert etc.local.read_text() == RULE
+    etc.rules.write_text(NEW)
+    etc.call("postinst", "triggered", str(etc.rules))
+    assert etc.local.read_text() == ""

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian's package of our QEMU, from its installation to its end; in the lab."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.migration.guest import BUILD
+
+from .domain import Config, Domain
+from .host import HostError
+from .machine import Machine, two_machines
+from .migrate import leave_confined, migrate_identical, p2p
+
+Machines = tuple[Machine, Machine]
+DEBIAN = BUILD / "root"  # by scripts/get-root
+PACKAGE = "qemu-system-x86-fdt"
+PROGRAM = Path("/usr/bin/qemu-system-x86_64-fdt")
+
+
+@pytest.fixture(name="machines")
+def fixture_machines(apparmor: None) -> Iterator[Machines]:
+    """Two machines with Debian's packages only; the first has AppArmor."""
+    with two_machines(DEBIAN) as machines:
+        yield machines
+
+
+def newest() -> Path:
+    """The package, by scripts/build-deb-qemu."""
+    found = (BUILD / "deb").glob(f"{PACKAGE}_*.deb")
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+def next_version(package: Path, top: Path) -> Path:
+    """The same package, newer, with another program in it."""
+    unpacked, packed = top / "next", top / "next.deb"
+    subprocess.run(["dpkg-deb", "-R", package, unpacked], check=True)
+    control = unpacked / "DEBIAN/control"
+    version = next(
+        line
+        for line in control.read_text().splitlines()
+        if line.startswith("Version: ")
+    )
+    control.write_text(control.read_text().replace(version, f"{version}.1"))
+    with (unpacked / f".{PROGRAM}").open("ab") as file:
+        file.write(b"next")
+    subprocess.run(["dpkg-deb", "-b", "-Znone", unpacked, packed], check=True)
+    return packed
+
+
+def install(machines: Machines, package: Path) -> None:
+    """As an operator does, but that nothing can be fetched."""
+    for machine in machines:
+        own = machine.dir.parent / package.name
+        if own != package:
+            own.write_bytes(package.read_bytes())
+        machine.run("apt-get", "install", "--yes", own)
+
+
+def size(domain: Domain, machine: Machine) -> int:
+    """Of the program that runs, replaced or not."""
+    return (machine.root / f"proc/{domain.pid(machine)}/exe").stat().st_size
+
+
+def test_life(machines: Machines) -> None:
+    """Installed, used, upgraded below a domain that runs, and purged."""
+    one, other = machines
+    before = one.files()
+    config = Config(emulator=PROGRAM)
+    with pytest.raises(HostError, match=f"{PROGRAM.name}"):
+        Domain(config, *machines).__enter__()
+
+    package = newest()
+    install(machines, package)
+    with Domain(config, *machines) as domain:
+        domain.wait_writing(one)
+        assert domain.mechanism(one) == "dirty-bits"
+        leave_confined(domain, one, other)
+        migrate_identical(domain, other, one, way=p2p)
+
+        old = size(domain, one)
+        install(machines, next_version(package, one.dir.parent))
+        assert size(domain, one) == old
+        domain.wait_writing(one)
+        leave_confined(domain, one, other)
+        assert size(domain, other) == old + len("next")
+        migrate_identical(domain, other, one, way=p2p)
+        assert "enforce" in domain.label(one)
+        assert size(domain, one) == old + len("next")
+
+    one.run("apt-get", "purge", "--yes", PACKAGE)
+    assert one.files() == before
