@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """libvirt on the patched host kernel, by the tests of tests/libvirt.
 
-All of them run in one boot of the lab; each is a test case here.  Two more
-have a kernel with AppArmor.
+All of them run in one boot of the lab; each is a test case here.  One more has
+a kernel with AppArmor.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from functools import lru_cache
@@ -19,7 +20,6 @@ from .test_migration import OPTIONS, PYTEST
 TESTS = "tests/libvirt"
 SCRIPTS = ROOT / "scripts"
 SECONDS = 300  # for one of them, on a busy machine
-PACKAGE_SECONDS = 1200
 CONFINING = "patched-apparmor"
 
 # auto is dirty-bits there.
@@ -52,10 +52,11 @@ def boot(
     )
 
 
-def run(script: str, *arguments: str) -> None:
+def run(script: str, *arguments: str, **env: str) -> None:
     """Have a script make what a test needs."""
     done = subprocess.run(
         [SCRIPTS / script, *arguments],
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -90,14 +91,3 @@ def test_apparmor() -> None:
     run("get-packages", "apparmor")
     name = "test_apparmor.py::test_confined"
     assert_passed(name, boot(name, kernel=CONFINING))
-
-
-@pytest.mark.soak
-def test_package() -> None:
-    """Debian's package of our QEMU, on machines that had none of ours."""
-    run("deps", "--deb")
-    run("get-root")
-    run("build-deb-qemu")
-    name = "test_package.py::test_life"
-    ended = boot(name, kernel=CONFINING, seconds=PACKAGE_SECONDS)
-    assert_passed(name, ended)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian's package of our QEMU, as Debian's tools and other machines see it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.libvirt.test_package import PROGRAM, newest
+
+from .lab import BUILD
+from .test_libvirt import CONFINING, assert_passed, boot, run
+
+SECONDS = 1200
+SOURCES = BUILD / "apt-root/sources.list"  # by scripts/get-root
+# It shows the machine's files to the new one, which has none.
+HOOKS = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
+
+# What QEMU looks for in other packages: firmware, and ROMs of devices.
+START = """
+    echo quit | timeout 60 {program} -accel tcg -m 64 -display none \\
+        -device VGA -device e1000 -device virtio-net-pci -monitor stdio
+"""
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(name="package", scope="module")
+def fixture_package() -> Path:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make other machines")
+    run("deps", "--deb")
+    run("get-root")
+    run("build-deb-qemu", DEBEMAIL="test@debian.org")
+    return newest()
+
+
+def test_debian_finds_no_errors(package: Path) -> None:
+    changes = package.with_suffix(".changes")
+    subprocess.run(
+        ["lintian", "--fail-on=error", "--allow-root", changes], check=True
+    )
+
+
+def test_alone(package: Path, tmp_path: Path) -> None:
+    """On a machine with what it depends on and nothing else, it starts."""
+    machine = tmp_path / "machine"
+    suites = (line.split()[-2] for line in SOURCES.read_text().splitlines())
+    suite = min(suites, key=len)  # the others are its updates
+    subprocess.run(
+        ["mmdebstrap", "--mode=root", "--variant=minbase"]
+        + [f"--hook-dir={HOOKS}", f"--include={package}"]
+        + [suite, machine, SOURCES],
+        check=True,
+    )
+    command = START.format(program=PROGRAM)
+    subprocess.run(["chroot", machine, "sh", "-c", command], check=True)
+
+
+def test_life(package: Path) -> None:
+    """With libvirt and AppArmor, from its installation to its end."""
+    name = "test_package.py::test_life"
+    assert_passed(name, boot(name, kernel=CONFINING, seconds=SECONDS))
