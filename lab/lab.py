@@ -32,6 +32,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import initramfs
 import intel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -578,8 +579,8 @@ def intel_command(
     shutil.copy(work / "init", root / "init")
     shutil.copy(work / "job", root / "job")
     shutil.copy(kernel, content / "kernel")
-    files = intel.wanted(options.command[0], options.takes)
-    intel.make_initramfs(content / "files", root, files, Path.cwd())
+    files = initramfs.wanted(options.command[0], options.takes)
+    initramfs.make_initramfs(content / "files", root, files, Path.cwd())
     append = " ".join([COMMAND_LINE, INTEL_COMMAND_LINE, *options.append])
     intel.make_cd(work / "cd.iso", content, append)
     (work / "bochsrc").write_text(
