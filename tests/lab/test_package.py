@@ -50,9 +50,10 @@ def test_alone(package: Path, tmp_path: Path) -> None:
     machine = tmp_path / "machine"
     suites = (line.split()[-2] for line in SOURCES.read_text().splitlines())
     suite = min(suites, key=len)  # the others are its updates
+    # What it mounts there is gone with it, however it ends.
     subprocess.run(
-        ["mmdebstrap", "--mode=root", "--variant=minbase"]
-        + [f"--hook-dir={HOOKS}", f"--include={package}"]
+        ["unshare", "--mount", "mmdebstrap", "--mode=root"]
+        + ["--variant=minbase", f"--hook-dir={HOOKS}", f"--include={package}"]
         + [suite, machine, SOURCES],
         check=True,
     )
