@@ -34,6 +34,7 @@ from typing import NoReturn
 
 import initramfs
 import intel
+from complaints import first_report
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.path.abspath(os.environ.get("FDT_BUILD", ROOT / "build")))
@@ -54,7 +55,6 @@ SUFFIXES = {"M": 1, "G": 1024}
 MIN_MEMORY = 128  # MiB; with less the debug kernel does not boot
 MAX_CPUS = 63  # CONFIG_NR_CPUS, and one of them is not COMMAND's
 LOGS_KEPT = 200
-REPORT_LINES = 60
 
 COMPLAINED = 123  # the guest's kernel panicked, warned or died
 TIMED_OUT = 124
@@ -71,29 +71,6 @@ exit status:
 One sentence on stderr says which of the last three it was, and names the file
 with the whole log of the kernel, below build/lab.
 """
-
-# How a kernel says that it is broken.  Each stands at the start of a line of
-# the log, after the time; programs that crash in the lab say so elsewhere.
-COMPLAINTS = re.compile(
-    r"""^\[\ *\d+\.\d+\]\ (?:watchdog:\ |rcu:\ )?(?:
-        WARNING:
-      | BUG:
-      | INFO:\ (?:task|rcu|lockdep|trying\ to\ register|possible)
-      | Oops
-      | Kernel\ panic
-      | kernel\ BUG\ at
-      | .*\ \[\#\d+\]
-      | UBSAN:
-      | KASAN:
-      | refcount_t:
-      | list_(?:add|del)\ corruption
-      | unchecked\ MSR\ access
-      | \S+\ detected\ (?:expedited\ )?stalls
-    )""",
-    re.VERBOSE,
-)
-REPORT_ENDS = re.compile(r"---\[ end ")
-RULE = re.compile(r"-+\[ cut here \]-+|={20,}")
 
 # Emulated CPUs share the real ones with whatever else runs: what would be a
 # stall on hardware is only a busy machine here.
@@ -717,27 +694,10 @@ class Machine:
                         log.write(data)
                         self.log += data
 
-    def complaint(self) -> list[str]:
-        """The first report in the kernel's log, or nothing."""
-        lines = self.log.decode(errors="replace").splitlines()
-        for number, line in enumerate(lines):
-            if not COMPLAINTS.match(line):
-                continue
-            first = number
-            if number and RULE.search(lines[number - 1]):
-                first = number - 1
-            last = first + REPORT_LINES
-            for place in range(number, min(last, len(lines))):
-                if REPORT_ENDS.search(lines[place]):
-                    last = place + 1
-                    break
-            return lines[first:last]
-        return []
-
     def verdict(self) -> int:
         """COMMAND's exit status, or why there is none that counts."""
         where = f"the whole log is {self.log_path}"
-        report = self.complaint()
+        report = first_report(self.log.decode(errors="replace"))
         said = self.status.decode(errors="replace").strip()
         if report:
             print("\n".join(report), file=sys.stderr)
