@@ -13,6 +13,9 @@
 # make bench    measure stock and ours, and write build/bench/report.html;
 #               QUICK=1 takes 10 minutes, all of it 90; CHAPTERS="..." some
 # make deb      make a Debian package of QEMU, in build/deb
+# make deb-kernel
+#               make Debian packages of the host kernel there; KERNEL_FLAVOUR=
+#               or KERNEL_CONFIG= choose its configuration
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 #
@@ -73,8 +76,12 @@ deb:
 	@scripts/deps --deb
 	@scripts/build-deb-qemu
 
+deb-kernel:
+	@scripts/deps --deb
+	@scripts/build-deb-kernel
+
 clean:
 	rm -rf build
 
-.PHONY: all deps demo check kernel soak bench deb install clean
+.PHONY: all deps demo check kernel soak bench deb deb-kernel install clean
 .NOTPARALLEL:

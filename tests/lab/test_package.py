@@ -38,6 +38,12 @@ def fixture_package() -> Path:
     return newest()
 
 
+def debian_suite() -> tuple[str, Path]:
+    """Its name, and the list of its sources and its updates'."""
+    suites = (line.split()[-2] for line in SOURCES.read_text().splitlines())
+    return min(suites, key=len), SOURCES
+
+
 def test_debian_finds_no_errors(package: Path) -> None:
     changes = package.with_suffix(".changes")
     subprocess.run(
@@ -48,13 +54,12 @@ def test_debian_finds_no_errors(package: Path) -> None:
 def test_alone(package: Path, tmp_path: Path) -> None:
     """On a machine with what it depends on and nothing else, it starts."""
     machine = tmp_path / "machine"
-    suites = (line.split()[-2] for line in SOURCES.read_text().splitlines())
-    suite = min(suites, key=len)  # the others are its updates
+    suite, sources = debian_suite()
     # What it mounts there is gone with it, however it ends.
     subprocess.run(
         ["unshare", "--mount", "mmdebstrap", "--mode=root"]
         + ["--variant=minbase", f"--hook-dir={HOOKS}", f"--include={package}"]
-        + [suite, machine, SOURCES],
+        + [suite, machine, sources],
         check=True,
     )
     command = START.format(program=PROGRAM)

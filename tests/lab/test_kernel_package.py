@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian's packages of the host kernel, on machines that start from a disk.
+
+The kernel has a configuration of Debian's, its modules and an initramfs of its
+own, as on a host.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .lab import BUILD, ROOT, selftests
+from .test_libvirt import run
+from .test_package import debian_suite
+
+sys.path.append(str(ROOT / "lab"))
+
+from complaints import first_report  # noqa: E402
+
+FLAVOUR = "cloud-amd64"  # whose configuration has the fewest modules
+SECONDS = 600
+PROGRAMS = (
+    "dirty_bitmap_fd_test",
+    "x86_64/dirty_bits_test",
+    "x86_64/eager_page_split_test",
+    "x86_64/write_protect_all_test",
+    "x86_64/write_protect_race_test -m bits -t 10",
+    "x86_64/write_protect_race_test -m shared -t 10",
+)
+# Where the tests are on the disk, and what starts them.
+TESTS = "/srv"
+CHECK = f"{TESTS}/check.sh"
+PACKAGE = f"{TESTS}/kernel.deb"
+ENDED = "check ended with status "
+
+# One CPU: Debian's kernels have static keys, and with two, an emulated CPU may run
+# an instruction that the other one has replaced.
+CHECK_TEXT = f"""\
+#!/bin/sh
+export PATH=/usr/sbin:/usr/bin
+modprobe kvm_amd
+mkdir -p /dev/shm
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+echo 64 >/proc/sys/vm/nr_hugepages
+echo 1 >/proc/sys/vm/overcommit_memory
+uname -r
+sh -ec '{{tests}}'
+echo "{ENDED}$?"
+echo o >/proc/sysrq-trigger
+sleep 60
+"""
+
+pytestmark = pytest.mark.soak
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk, and the files that it was made of."""
+
+    image: Path
+    files: Path
+
+    def kernel(self, ours: bool) -> str:
+        """The version of ours, or of Debian's."""
+        names = [path.name for path in (self.files / "boot").glob("vmlinuz-*")]
+        (name,) = (name for name in names if ("-fdt-" in name) is ours)
+        return name.removeprefix("vmlinuz-")
+
+
+@pytest.fixture(name="disk", scope="module")
+def fixture_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
+    """Debian with its own kernel, and then our package."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make other machines")
+    run("deps", "--deb")
+    run("get-root")
+    run("build-deb-kernel", KERNEL_FLAVOUR=FLAVOUR)
+    package = max(
+        (BUILD / "deb").glob(f"linux-image-*-fdt-{FLAVOUR}_*.deb"),
+        key=lambda path: path.stat().st_mtime,
+    )
+    top = tmp_path_factory.mktemp("disk")
+    files, image = top / "files", top / "image"
+    suite, sources = debian_suite()
+    subprocess.run(
+        ["unshare", "--mount", "mmdebstrap", "--mode=root"]
+        + ["--variant=minbase"]
+        + [f"--include=linux-image-{FLAVOUR},initramfs-tools,kmod"]
+        + [f"--customize-hook=upload {package} {PACKAGE}"]
+        + [f'--customize-hook=chroot "$1" dpkg -i {PACKAGE}']
+        + [suite, files, sources],
+        check=True,
+    )
+    tests = files / TESTS[1:]
+    (tests / "x86_64").mkdir()
+    for program in {line.split()[0] for line in PROGRAMS}:
+        shutil.copy(selftests("patched") / program, tests / program)
+    check = files / CHECK[1:]
+    commands = "; ".join(f"{TESTS}/{line}" for line in PROGRAMS)
+    check.write_text(CHECK_TEXT.format(tests=commands))
+    check.chmod(0o755)
+    subprocess.run(
+        ["mke2fs", "-q", "-t", "ext4", "-d", files, image, "2G"], check=True
+    )
+    yield Disk(image, files)
+    shutil.rmtree(top)
+
+
+def start(disk: Disk, version: str, command: str) -> str:
+    """Start the machine from its disk; returns what it said."""
+    boot = disk.files / "boot"
+    done = subprocess.run(
+        ["qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"]
+        + ["-machine", "q35", "-cpu", "max,la57=off", "-m", "3G"]
+        + ["-kernel", boot / f"vmlinuz-{version}"]
+        + ["-initrd", boot / f"initrd.img-{version}", "-snapshot"]
+        + ["-drive", f"file={disk.image},format=raw,if=virtio"]
+        + ["-serial", "stdio", "-append"]
+        + [f"root=/dev/vda rw console=ttyS0 panic=-1 init={command} "
+           "tsc=reliable no_timer_check mitigations=off"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=SECONDS,
+        check=True,
+    )
+    return done.stdout.replace("\r\n", "\n")
+
+
+def test_amd(disk: Disk) -> None:
+    """Our selftests pass on an AMD CPU, with kvm_amd as a module."""
+    version = disk.kernel(ours=True)
+    said = start(disk, version, CHECK)
+    assert f"\n{version}\n" in said, said
+    assert f"{ENDED}0\n" in said, said
+    assert not first_report(said)
+
+
+def test_stock_kernel_still_starts(disk: Disk) -> None:
+    version = disk.kernel(ours=False)
+    said = start(disk, version, CHECK)
+    assert f"\n{version}\n" in said, said
+    assert ENDED in said and f"{ENDED}0\n" not in said, said
+    assert not first_report(said)
