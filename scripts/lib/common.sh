@@ -64,11 +64,12 @@ linux_stock=$build/src/linux-stock
 linux_assembled=$build/src/linux
 linux_build=$build/linux
 
+deps=scripts/deps # and its options, for what a script needs
 need() {
     local command
     for command; do
         [ -n "$(type -P "$command")" ] ||
-            die "the command $command is missing; scripts/deps installs it"
+            die "the command $command is missing; $deps installs it"
     done
 }
 

@@ -3,13 +3,7 @@
 # version they have.
 # shellcheck shell=bash
 
-need_packaging() {
-    local command
-    for command; do
-        [ -n "$(type -P "$command")" ] ||
-            die "the command $command is missing; scripts/deps --deb installs it"
-    done
-}
+deps='scripts/deps --deb'
 
 # The time of the newest commit; the present, if it does not have all that there is.
 time_of_ours() {
