@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import re
 import subprocess
 import threading
@@ -134,14 +135,20 @@ def running(
         process.wait()
 
 
-def must(command: Sequence[str | Path]) -> None:
-    """Run a script that has to succeed, and show its output if it fails."""
+def must(
+    command: Sequence[str | Path], limit: int = BUILD_LIMIT, **env: str
+) -> None:
+    """Run a script that has to succeed, and show its output if it fails.
+
+    limit is in seconds; env is what its environment has more than ours.
+    """
     done = subprocess.run(
         [str(word) for word in command],
+        env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=BUILD_LIMIT,
+        timeout=limit,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

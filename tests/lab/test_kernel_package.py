@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from .lab import BUILD, ROOT, selftests
-from .test_libvirt import run
+from tests.libvirt.test_package import newest
+
+from .lab import BUILD_LIMIT, ROOT, must, selftests
+from .test_libvirt import SCRIPTS
 from .test_package import debian_suite
 
 sys.path.append(str(ROOT / "lab"))
@@ -81,13 +83,10 @@ def fixture_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     """Debian with its own kernel, and then our package."""
     if os.geteuid() != 0:
         pytest.skip("only root can make other machines")
-    run("deps", "--deb")
-    run("get-root")
-    run("build-deb-kernel", KERNEL_FLAVOUR=FLAVOUR)
-    package = max(
-        (BUILD / "deb").glob(f"linux-image-*-fdt-{FLAVOUR}_*.deb"),
-        key=lambda path: path.stat().st_mtime,
-    )
+    must([SCRIPTS / "deps", "--deb"])
+    must([SCRIPTS / "get-root"])
+    must([SCRIPTS / "build-deb-kernel"], 4 * BUILD_LIMIT, KERNEL_FLAVOUR=FLAVOUR)
+    package = newest(f"linux-image-*-fdt-{FLAVOUR}")
     top = tmp_path_factory.mktemp("disk")
     files, image = top / "files", top / "image"
     suite, sources = debian_suite()
@@ -115,7 +114,7 @@ def fixture_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     shutil.rmtree(top)
 
 
-def start(disk: Disk, version: str, command: str) -> str:
+def start(disk: Disk, version: str) -> str:
     """Start the machine from its disk; returns what it said."""
     boot = disk.files / "boot"
     done = subprocess.run(
@@ -125,7 +124,7 @@ def start(disk: Disk, version: str, command: str) -> str:
         + ["-initrd", boot / f"initrd.img-{version}", "-snapshot"]
         + ["-drive", f"file={disk.image},format=raw,if=virtio"]
         + ["-serial", "stdio", "-append"]
-        + [f"root=/dev/vda rw console=ttyS0 panic=-1 init={command} "
+        + [f"root=/dev/vda rw console=ttyS0 panic=-1 init={CHECK} "
            "tsc=reliable no_timer_check mitigations=off"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -140,7 +139,7 @@ def start(disk: Disk, version: str, command: str) -> str:
 def test_amd(disk: Disk) -> None:
     """Our selftests pass on an AMD CPU, with kvm_amd as a module."""
     version = disk.kernel(ours=True)
-    said = start(disk, version, CHECK)
+    said = start(disk, version)
     assert f"\n{version}\n" in said, said
     assert f"{ENDED}0\n" in said, said
     assert not first_report(said)
@@ -148,7 +147,7 @@ def test_amd(disk: Disk) -> None:
 
 def test_stock_kernel_still_starts(disk: Disk) -> None:
     version = disk.kernel(ours=False)
-    said = start(disk, version, CHECK)
+    said = start(disk, version)
     assert f"\n{version}\n" in said, said
     assert ENDED in said and f"{ENDED}0\n" not in said, said
     assert not first_report(said)

@@ -7,14 +7,12 @@ a kernel with AppArmor.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from functools import lru_cache
 
 import pytest
 
-from .lab import COMPLAINED, ROOT, Ended, lab
+from .lab import COMPLAINED, ROOT, Ended, lab, must
 from .test_migration import OPTIONS, PYTEST
 
 TESTS = "tests/libvirt"
@@ -52,18 +50,6 @@ def boot(
     )
 
 
-def run(script: str, *arguments: str, **env: str) -> None:
-    """Have a script make what a test needs."""
-    done = subprocess.run(
-        [SCRIPTS / script, *arguments],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def assert_passed(name: str, ended: Ended) -> None:
     """Fail unless the test passed; no test may skip there."""
     assert ended.status != COMPLAINED, ended.sentence
@@ -88,6 +74,6 @@ def test_libvirt_soak(name: str) -> None:
 @pytest.mark.soak
 def test_apparmor() -> None:
     """Where AppArmor confines domains, as on Debian, it allows our QEMU."""
-    run("get-packages", "apparmor")
+    must([SCRIPTS / "get-packages", "apparmor"])
     name = "test_apparmor.py::test_confined"
     assert_passed(name, boot(name, kernel=CONFINING))

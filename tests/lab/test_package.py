@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.libvirt.test_package import PROGRAM, newest
+from tests.libvirt.test_package import PACKAGE, PROGRAM, newest
 
-from .lab import BUILD
-from .test_libvirt import CONFINING, assert_passed, boot, run
+from .lab import BUILD, must
+from .test_libvirt import CONFINING, SCRIPTS, assert_passed, boot
 
 SECONDS = 1200
 SOURCES = BUILD / "apt-root/sources.list"  # by scripts/get-root
@@ -32,10 +32,10 @@ pytestmark = pytest.mark.soak
 def fixture_package() -> Path:
     if os.geteuid() != 0:
         pytest.skip("only root can make other machines")
-    run("deps", "--deb")
-    run("get-root")
-    run("build-deb-qemu", DEBEMAIL="test@debian.org")
-    return newest()
+    must([SCRIPTS / "deps", "--deb"])
+    must([SCRIPTS / "get-root"])
+    must([SCRIPTS / "build-deb-qemu"], DEBEMAIL="test@debian.org")
+    return newest(PACKAGE)
 
 
 def debian_suite() -> tuple[str, Path]:

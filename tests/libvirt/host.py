@@ -37,15 +37,15 @@ keepalive_interval = {keepalive}
 keepalive_count = 3
 """
 
-QEMU_CONF = """\
-user = "root"
-group = "root"
+# Nothing here has systemd and its cgroups.
+MACHINE_QEMU_CONF = """\
 stdio_handler = "file"
 security_driver = "{security_driver}"
 cgroup_controllers = []
 keepalive_interval = {keepalive}
 keepalive_count = 3
 """
+QEMU_CONF = f'user = "root"\ngroup = "root"\n{MACHINE_QEMU_CONF}'
 
 
 class HostError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.migration.vm import scratch
 
-from .host import NAMES, Host, join
+from .host import MACHINE_QEMU_CONF, NAMES, Host, join
 
 INIT = Path(__file__).with_name("machine-init.sh")
 
@@ -27,15 +27,6 @@ PASSING = (
     "/tmp",
 )
 
-# Debian's QEMU has a user of its own; nothing here has systemd and its cgroups.
-QEMU_CONF = """\
-stdio_handler = "file"
-security_driver = "{security_driver}"
-cgroup_controllers = []
-keepalive_interval = {keepalive}
-keepalive_count = 3
-"""
-
 
 class Machine(Host):
     """A host that has all its files in a copy of DEBIAN, which stays as it is.
@@ -43,7 +34,7 @@ class Machine(Host):
     AppArmor confines the domains of a CONFINED one.
     """
 
-    qemu_conf = QEMU_CONF
+    qemu_conf = MACHINE_QEMU_CONF  # with the user that Debian's QEMU has
 
     def __init__(
         self, name: str, top: Path, number: int, debian: Path, confined: bool

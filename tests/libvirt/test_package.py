@@ -29,9 +29,9 @@ def fixture_machines(apparmor: None) -> Iterator[Machines]:
         yield machines
 
 
-def newest() -> Path:
-    """The package, by scripts/build-deb-qemu."""
-    found = (BUILD / "deb").glob(f"{PACKAGE}_*.deb")
+def newest(name: str) -> Path:
+    """A package of ours, by scripts/build-deb-qemu or build-deb-kernel."""
+    found = (BUILD / "deb").glob(f"{name}_*.deb")
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
@@ -74,7 +74,7 @@ def test_life(machines: Machines) -> None:
     with pytest.raises(HostError, match=f"{PROGRAM.name}"):
         Domain(config, *machines).__enter__()
 
-    package = newest()
+    package = newest(PACKAGE)
     install(machines, package)
     with Domain(config, *machines) as domain:
         domain.wait_writing(one)
