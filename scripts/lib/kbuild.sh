@@ -38,7 +38,7 @@ line_options() {
 }
 
 is_stock() {
-    [ "${1%-keys}" = stock ]
+    [[ $1 = stock* ]]
 }
 
 # fingerprint KIND [DIR...]: all that decides what comes out, but for what is
