@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Tries this host, as docs/hardware.md tells.
+
+usage: python -m qualify check|soak [--store DIR] ...
+       python -m qualify measure [--first FILE | --second FILE] ...
+       python -m qualify after --log FILE [--store DIR]
+       python -m qualify codes --store DIR
+
+"measure" is run on the stock kernel, which leaves its figures in a file, and
+then on ours.  "after" is run when a kernel went down, and has its log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from . import figures, steps
+from .codes import show, texts
+from .host import Host, Unfit, read
+from .mechanism import NoAnswer, ask
+from .result import Invalid, Result, parse
+from .run import PAGE, RESULT, Store, after_death, keep_result, run_all
+
+ROOT = Path(__file__).resolve().parent.parent
+MEMORY = 1900  # MiB: this image's files, the tests' guests, and Linux
+STEPS = {"check": steps.check, "soak": steps.soak}
+# A guest that dirties as much as the published figures' (3 GiB), or less.
+MEASURED_MIB, MEASURED_SHARE = 3072, 4
+
+PASSED, FAILED, UNFIT = range(3)  # exit statuses
+
+
+def options(words: list[str]) -> argparse.Namespace:
+    """What was asked for."""
+    parse_words = argparse.ArgumentParser(prog="qualify", allow_abbrev=False)
+    parse_words.add_argument("mode",
+                             choices=(*STEPS, "measure", "after", "codes"))
+    parse_words.add_argument("--selftests", type=Path, metavar="DIR",
+                             default=ROOT / "selftests", help="KVM's and ours")
+    parse_words.add_argument("--engine", type=Path, metavar="DIR",
+                             default=ROOT / "engine", help="the engine's tests")
+    parse_words.add_argument("--qemu", type=Path, metavar="FILE",
+                             default=ROOT / "build/qemu/qemu-system-x86_64")
+    parse_words.add_argument("--store", type=Path, metavar="DIR", default=[],
+                             action="append",
+                             help="where the result is kept; more than once")
+    parse_words.add_argument("--commit", default="unknown", metavar="TEXT",
+                             help="what of ours this is")
+    parse_words.add_argument("--only", default="", metavar="TEXT",
+                             help="of the tests, those with this in their names")
+    parse_words.add_argument("--log", type=Path, metavar="FILE",
+                             help="what the kernel said that went down")
+    parse_words.add_argument("--mark", type=Path, metavar="FILE",
+                             help="has all that is said, too: /dev/kmsg")
+    which = parse_words.add_mutually_exclusive_group()
+    which.add_argument("--first", type=Path, metavar="FILE",
+                       help="takes the figures of the stock kernel")
+    which.add_argument("--second", type=Path, metavar="FILE",
+                       help="has them")
+    return parse_words.parse_args(words)
+
+
+def kernel_log() -> str:
+    """All that the kernel has said, with its times."""
+    done = subprocess.run(["dmesg"], capture_output=True, text=True,
+                          errors="replace", check=False)
+    return done.stdout
+
+
+def speaker(mark: Path | None) -> Callable[[str], None]:
+    """What says a line to who looks, and to the kernel's log."""
+    def say(text: str) -> None:
+        print(f"qualify: {text}", flush=True)
+        if mark:
+            mark.write_text(f"qualify: {text}\n", encoding="utf-8")
+    return say
+
+
+def begin(given: argparse.Namespace, host: Host, mechanism: str,
+          reason: str) -> Result:
+    """A result of nothing yet."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Result(given.mode, given.commit, os.uname().release, now,
+                  host.as_json(), mechanism, reason)
+
+
+def measure(given: argparse.Namespace, result: Result, store: Store,
+            say: Callable[[str], None]) -> None:
+    """Measure this kernel; the second one has both kernels' figures."""
+    mib = min(MEASURED_MIB, result.host["memory"] // MEASURED_SHARE)
+    stock = given.first is not None
+    wanted = steps.measure(tools_of(given), mib, "stock" if stock else "ours",
+                           "log" if stock else result.mechanism)
+    outputs = run_all(wanted, result, store, say, kernel_log)
+    found = figures.measured("\n".join(outputs.values()))
+    if stock:
+        figures.save(given.first, found)
+    elif given.second:
+        known = figures.load(given.second)
+        result.figures = list(figures.side_by_side(known, found))
+        keep_result(store, result)
+
+
+def tools_of(given: argparse.Namespace) -> steps.Tools:
+    return steps.Tools(given.selftests, given.engine)
+
+
+def try_host(given: argparse.Namespace, store: Store,
+             say: Callable[[str], None]) -> int:
+    """Returns: the exit status."""
+    try:
+        host = read(MEMORY)
+        mechanism, reason = ask(given.qemu)
+    except (Unfit, NoAnswer) as problem:
+        say(str(problem))
+        store.keep(PAGE, f"FAIL: {problem}\n")
+        return UNFIT
+    result = begin(given, host, mechanism, reason)
+    if given.mode == "measure":
+        measure(given, result, store, say)
+    else:
+        every = STEPS[given.mode](tools_of(given), host.cpus)
+        wanted = (step for step in every if given.only in step.name)
+        run_all(wanted, result, store, say, kernel_log)
+    print(result.page(), end="", flush=True)
+    return PASSED if result.passed else FAILED
+
+
+def show_codes(store: Store, say: Callable[[str], None]) -> int:
+    """Draw the codes of a result, each until a key is hit."""
+    try:
+        result = parse(store.text(RESULT) or "")
+    except Invalid:
+        say(f"there is no {RESULT} to be shown")
+        return FAILED
+    rows = shutil.get_terminal_size().lines - 1
+    for text in texts(result, rows):
+        show(text)
+        sys.stdin.readline()
+    return PASSED
+
+
+def main(words: list[str]) -> int:
+    """Returns: 0 if the host passed, 1 if not, 2 if it cannot be tried."""
+    given = options(words)
+    say = speaker(given.mark)
+    store = Store(given.store, say)
+    if given.mode == "codes":
+        return show_codes(store, say)
+    if given.mode == "after":
+        log = given.log.read_text(encoding="utf-8", errors="replace")
+        print(after_death(store, log), end="", flush=True)
+        return FAILED
+    return try_host(given, store, say)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

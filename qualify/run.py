@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs the steps of a mode, one after the other, and keeps what they came to."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from .result import Invalid, Result, Trial, parse
+from .steps import PASSED, SKIPPED, Step
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "lab"))
+
+from complaints import first_report  # noqa: E402
+
+RESULT, PAGE = "result.json", "result.txt"
+SAID = 4000  # the last characters of what a test that did not pass has said
+KILL_SECONDS = 10.0
+LOG_LINES = 40  # of a kernel that says nothing we know
+GOES_ON = " ..."
+# Ours in the kernel's log, which has all that is said.
+MARK = re.compile(rf"\] qualify: (.+){re.escape(GOES_ON)}$", re.M)
+OUTCOMES = {PASSED: "pass", SKIPPED: "skip"}
+
+
+class Store:
+    """Directories that a result is kept in: of memory, and of the stick.
+
+    A stick may be pulled, or be full; then there is a sentence, once, and no
+    other try.
+    """
+
+    def __init__(
+        self, directories: Iterable[Path], say: Callable[[str], None]
+    ) -> None:
+        self.directories = list(directories)
+        self._say = say
+
+    def keep(self, name: str, text: str) -> None:
+        """Write a file so that it is there whole, or as it was before."""
+        for directory in list(self.directories):
+            try:
+                write(directory, name, text)
+            except OSError as error:
+                self._say(
+                    f"{directory} takes no results any more "
+                    f"({error.strerror}); they are on the screen and the "
+                    "serial line"
+                )
+                self.directories.remove(directory)
+
+    def text(self, name: str) -> str | None:
+        """The file, of the last directory that has it."""
+        for directory in reversed(self.directories):
+            try:
+                return (directory / name).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                continue
+        return None
+
+
+def write(directory: Path, name: str, text: str) -> None:
+    """Replace a file when the new one is on the medium.
+
+    Raises: OSError.
+    """
+    new = directory / f"{name}.new"
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(directory / name)
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def end(process: subprocess.Popen[bytes]) -> bool:
+    """End a step and all that it started; returns whether that worked."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(KILL_SECONDS)
+            return True
+        except ProcessLookupError:
+            return True
+        except subprocess.TimeoutExpired:
+            continue
+    return False
+
+
+def run(step: Step) -> tuple[Trial, str]:
+    """Run one step to its end, or to its limit; returns its output, too."""
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                step.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            said = f"it cannot be run: {error.strerror}"
+            return Trial(step.name, "fail", 0.0, said), ""
+        more = ""
+        try:
+            status = process.wait(step.limit)
+        except subprocess.TimeoutExpired:
+            status = -1
+            more = f"\nit had not ended after {step.limit:.0f} s"
+            if not end(process):
+                more += ", and cannot be killed"
+        output.seek(0)
+        printed = output.read().decode(errors="replace")
+    said = printed[-SAID:] + more
+    outcome = OUTCOMES.get(status, "fail")
+    if outcome == "fail" and not more:
+        said += f"\nit ended with status {status}"
+    seconds = round(time.monotonic() - begun, 1)
+    if outcome == "pass":
+        said = ""
+    return Trial(step.name, outcome, seconds, said), printed
+
+
+def keep_result(store: Store, result: Result) -> None:
+    """The whole result, and its page."""
+    store.keep(RESULT, result.as_json())
+    store.keep(PAGE, result.page())
+
+
+def run_all(
+    steps: Iterable[Step],
+    result: Result,
+    store: Store,
+    say: Callable[[str], None],
+    log: Callable[[], str],
+) -> dict[str, str]:
+    """Run the steps until one fails the kernel; RESULT has what came of it.
+
+    LOG returns the kernel's log.  Before each step the store has it as
+    "died": if the host goes down with it, that is what is found there.
+    Returns: the outputs, by the steps' names.
+    """
+    outputs = {}
+    for step in steps:
+        say(f"{step.name}{GOES_ON}")
+        result.tests.append(Trial(step.name, "died", 0.0))
+        store.keep(RESULT, result.as_json())
+        result.tests[-1], outputs[step.name] = run(step)
+        result.report = first_report(log())
+        say(f"{step.name}: {result.tests[-1].outcome}")
+        if result.report:
+            break
+    keep_result(store, result)
+    return outputs
+
+
+def words_of(log: str) -> list[str]:
+    """What a kernel that went down has said of it."""
+    return first_report(log) or log.splitlines()[-LOG_LINES:]
+
+
+def page_of_log(log: str) -> str:
+    """What is known without a stick: the step, and the kernel's words."""
+    steps = MARK.findall(log)
+    where = f" during {steps[-1]}" if steps else ""
+    return "\n".join([f"FAIL: the host went down{where}", "", *words_of(log), ""])
+
+
+def after_death(store: Store, log: str) -> str:
+    """Add the words of a kernel that went down to what it left behind.
+
+    Returns: the page.
+    """
+    try:
+        result = parse(store.text(RESULT) or "")
+    except Invalid:
+        page = page_of_log(log)
+        store.keep(PAGE, page)
+        return page
+    result.report = words_of(log)
+    keep_result(store, result)
+    return result.page()

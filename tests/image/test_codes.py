@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A result goes through QR codes and comes out as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import segno
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualify import codes, steps
+from qualify.codes import texts, unpacked
+from qualify.result import Invalid, Result, Trial
+
+from .test_result import make
+
+SCREENS = (25, 34, 48, 80)  # lines
+
+
+def checked() -> Result:
+    """A result as `check` has it, of a host where all passes."""
+    result = make()
+    tools = steps.Tools(Path("/x"), Path("/x"))
+    result.tests = [Trial(step.name, "pass", number * 1.3 % 20)
+                    for number, step in enumerate(steps.check(tools, 224))]
+    return result
+
+
+@pytest.mark.parametrize("rows", SCREENS)
+def test_there_and_back(rows: int) -> None:
+    result = checked()
+    assert unpacked(texts(result, rows)) == result
+    assert unpacked(texts(result, rows)[::-1]) == result
+
+
+@given(st.text(max_size=3000), st.floats(0, 1e6), st.integers(1, 200))
+def test_anything_there_and_back(said: str, seconds: float, rows: int) -> None:
+    result = make()
+    result.tests.append(Trial("x", "fail", seconds, said))
+    assert unpacked(texts(result, rows)) == result
+
+
+@pytest.mark.parametrize("rows", SCREENS)
+def test_each_fits_the_screen(rows: int) -> None:
+    for text in texts(checked(), rows):
+        code = segno.make(text, error="l", boost_error=False, micro=False)
+        assert code.mode == "alphanumeric"
+        side = code.symbol_size(border=codes.BORDER)[1]
+        assert (side + 1) // 2 <= rows
+
+
+def test_three_are_enough_on_a_screen_of_48_lines() -> None:
+    assert len(texts(checked(), 48)) <= 3
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    (lambda given: given[:-1], "of 2 codes, number 2 is missing"),
+    (lambda given: ["https://example.org"], "'https://example.org' is no code of ours; each is FDT1/N/M:..."),
+    (lambda given: [given[0], "FDT1/2/2:AAAA"], "the codes are not of one result, or not whole"),
+])
+def test_codes_that_are_no_result(change, sentence: str) -> None:
+    with pytest.raises(Invalid) as error:
+        unpacked(change(texts(checked(), 48)))
+    assert str(error.value) == sentence
+
+
+def test_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert codes.main(texts(checked(), 48)) == 0
+    assert json.loads(capsys.readouterr().out)["mode"] == "check"
+    assert codes.main([]) == 1
+    assert codes.main(["x"]) == 1
+    assert "give all of a result" in capsys.readouterr().err

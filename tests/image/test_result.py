@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A host's result: what it comes to, its page, and who may not pass for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qualify import result
+from qualify.result import Figure, Invalid, Result, Trial, parse, row
+
+HOST = {
+    "cpu": {
+        "vendor": "AuthenticAMD", "model": "AMD EPYC 7713 | 64", "family": 25,
+        "number": 1, "stepping": 1, "microcode": "0xa0011d5",
+    },
+    "cpus": 128,
+    "memory": 515_000,
+    "features": {"nested-paging": True, "dirty-bits": True, "pml": False},
+    "parameters": {"kvm.tdp_mmu": "Y"},
+}
+GOOD = Trial("dirty_bits_test", "pass", 3.25)
+BAD = Trial("race bits", "fail", 20.0, "begun\npage 7 is lost\n")
+DIED = Trial("migrate ring", "died", 0.0)
+
+
+def make(*tests: Trial, **more: Any) -> Result:
+    return Result("check", "4b0ac82", "6.1.192-fdt", "2026-11-25T12:00:00Z",
+                  HOST, "dirty-bits", "the best that this host has",
+                  list(tests), **more)
+
+
+def test_pass() -> None:
+    one = make(GOOD, Trial("pml_test", "skip", 0.1, "no PML"))
+    assert one.passed
+    assert one.page().startswith("PASS: 2 tests, no page lost")
+    assert "dirty-bits (the best that this host has)" in one.page()
+
+
+@pytest.mark.parametrize(("one", "why"), [
+    (make(GOOD, BAD), "race bits failed"),
+    (make(BAD, GOOD, BAD, BAD), "race bits and 2 more failed"),
+    (make(GOOD, DIED), "the host went down, or was switched off, during migrate ring"),
+    (make(GOOD, report=["[ 1.0] WARNING: CPU: 1"]), "the kernel says: [ 1.0] WARNING: CPU: 1"),
+    (make(), "nothing was tried"),
+    (make(Trial("a", "skip", 0.0)), "nothing was tried"),
+])
+def test_fail(one: Result, why: str) -> None:
+    assert not one.passed
+    assert one.page().splitlines()[0] == f"FAIL: {why}"
+
+
+def test_page_is_a_screen() -> None:
+    said = "".join(f"{number} {'x' * 200}\n" for number in range(100))
+    one = make(
+        *(Trial(f"t{number}", "fail", 1.0, said) for number in range(50)),
+        report=[f"line {number} {'y' * 200}" for number in range(60)],
+        figures=[Figure(f"figure {n}", "us", 10.0, 4.0) for n in range(8)],
+    )
+    lines = one.page().splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 79
+    assert "99 xxx" in one.page() and "87 xxx" not in one.page()
+    assert lines[-1].endswith(" 2.50")
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    one = make(GOOD, BAD, DIED, report=["a", "b"],
+               figures=[Figure("write fault", "ns", 1500.0, 12.5)])
+    assert parse(one.as_json()) == one
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    (lambda it: it.pop("host"), "the result has no member host"),
+    (lambda it: it.update(more=1), "the result has a member more, which there is not"),
+    (lambda it: it.update(format=2), "the result.format is 2, which is not allowed"),
+    (lambda it: it.update(mode="try"), 'the result.mode is "try", which is not allowed'),
+    (lambda it: it.update(started="today"), 'the result.started is "today", which is not allowed'),
+    (lambda it: it.update(tests={}), "the result.tests is no list"),
+    (lambda it: it["tests"].append(1), "the result.tests[1] is no object"),
+    (lambda it: it["tests"][0].update(seconds=True), "the result.tests[0].seconds is true, which is not allowed"),
+    (lambda it: it["tests"][0].update(outcome="good"), 'the result.tests[0].outcome is "good", which is not allowed'),
+    (lambda it: it["host"]["cpu"].pop("family"), "the result.host.cpu has no member family"),
+    (lambda it: it["host"].update(cpus=-1), "the result.host.cpus is -1, which is not allowed"),
+    (lambda it: it["host"]["features"].update(pml="no"), 'the result.host.features is {"nested-paging": true, "dirty-bits": true, "pml": "no"}, which is not allowed'),
+    (lambda it: it.update(report="Oops"), 'the result.report is "Oops", which is not allowed'),
+])
+def test_invalid(change: Change, sentence: str) -> None:
+    value = json.loads(make(GOOD).as_json())
+    change(value)
+    with pytest.raises(Invalid) as raised:
+        parse(json.dumps(value))
+    assert str(raised.value) == sentence
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "1"])
+def test_no_result(text: str) -> None:
+    with pytest.raises(Invalid):
+        parse(text)
+
+
+def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(make(GOOD).as_json())
+    bad.write_text("{")
+    assert result.main([str(good)]) == 0
+    line = row(make(GOOD))
+    assert capsys.readouterr().out == f"{line}\n"
+    assert line.count(" | ") == 5 and "7713 \\| 64 (25/1/1" in line
+    assert result.main([str(bad), str(good), str(tmp_path / "no")]) == 1
+    said = capsys.readouterr()
+    assert said.out == f"{line}\n"
+    assert [text.split(": ")[0] for text in said.err.splitlines()] == [
+        str(bad), str(tmp_path / "no"),
+    ]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Steps that pass, fail, hang, or take the host with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from qualify.result import Result, Trial, parse
+from qualify.run import Store, after_death, run, run_all
+from qualify.steps import Step
+
+from .test_result import make
+
+WARNING = "[    1.500000] WARNING: CPU: 0 PID: 1 at mm.c:1 f\n[    1.600000] x\n"
+
+
+def shell(text: str, limit: float = 60.0, name: str = "a test") -> Step:
+    return Step(name, ("sh", "-c", text), limit)
+
+
+class Host:
+    """What is said, and the kernel's log."""
+
+    def __init__(self, *directories: Path) -> None:
+        self.said: list[str] = []
+        self.log = ""
+        self.store = Store(directories, self.said.append)
+        self.result = make()
+
+    def run(self, *steps: Step) -> Result:
+        self.outputs = run_all(steps, self.result, self.store,
+                               self.said.append, lambda: self.log)
+        return self.result
+
+
+@pytest.mark.parametrize(("text", "outcome", "said"), [
+    ("echo fine", "pass", ""),
+    ("echo no such CPU; exit 4", "skip", "no such CPU\n"),
+    ("echo lost; echo page >&2; exit 254", "fail", "lost\npage\n\nit ended with status 254"),
+    ("kill -SEGV $$", "fail", "\nit ended with status -11"),
+])
+def test_outcome(text: str, outcome: str, said: str) -> None:
+    done, _ = run(shell(text))
+    assert (done.outcome, done.said) == (outcome, said)
+
+
+def test_command_that_is_not_there() -> None:
+    done, _ = run(Step("gone", ("/no/such/program",), 1.0))
+    assert done.outcome == "fail"
+    assert done.said == "it cannot be run: No such file or directory"
+
+
+def test_limit(tmp_path: Path) -> None:
+    """What a step has started ends with it."""
+    child = tmp_path / "child"
+    begun = time.monotonic()
+    done, _ = run(shell(f"sleep 600 & echo $! >{child}; echo on; wait", 0.5))
+    assert done.outcome == "fail"
+    assert done.said == "on\n\nit had not ended after 0 s"
+    assert time.monotonic() - begun < 60
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.kill(int(child.read_text()), 0)
+            time.sleep(0.05)
+
+
+def test_long_output() -> None:
+    done, printed = run(shell("seq 100000; exit 1"))
+    assert len(done.said) < 4100 and "\n100000\n" in done.said
+    assert printed.startswith("1\n2\n")
+
+
+def test_files(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.run(shell("exit 0", name="one"), shell("exit 1", name="two"))
+    kept = parse((tmp_path / "result.json").read_text())
+    assert kept == host.result
+    assert [test.outcome for test in kept.tests] == ["pass", "fail"]
+    assert (tmp_path / "result.txt").read_text() == kept.page()
+    assert sorted(os.listdir(tmp_path)) == ["result.json", "result.txt"]
+    assert host.said == ["one ...", "one: pass", "two ...", "two: fail"]
+
+
+def test_kernel_that_complains(tmp_path: Path) -> None:
+    """No further step; the kernel's words are in the result."""
+    host = Host(tmp_path)
+    host.log = WARNING
+    result = host.run(shell("exit 0"), shell(f"touch {tmp_path}/second"))
+    assert not (tmp_path / "second").exists()
+    assert result.report == WARNING.splitlines()
+    assert not result.passed
+    assert "FAIL: the kernel says" in (tmp_path / "result.txt").read_text()
+
+
+def test_host_that_goes_down(tmp_path: Path) -> None:
+    """Whatever ends the host, the stick has the name of the test."""
+    script = f"""
+import sys
+from pathlib import Path
+from tests.image.test_run import Host, shell
+Host(Path({str(tmp_path)!r})).run(
+    shell("exit 0", name="first"), shell("kill -KILL $PPID", name="second"))
+"""
+    done = subprocess.run([sys.executable, "-B", "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    kept = parse((tmp_path / "result.json").read_text())
+    assert [test.outcome for test in kept.tests] == ["pass", "died"]
+    assert kept.why() == "the host went down, or was switched off, during second"
+
+
+@pytest.mark.parametrize(("log", "report"), [
+    (f"[ 1.0] begun\n{WARNING}", WARNING.splitlines()),
+    ("".join(f"[ 1.0] {n}\n" for n in range(50)), [f"[ 1.0] {n}" for n in range(10, 50)]),
+])
+def test_words_of_a_kernel_that_went_down(
+    tmp_path: Path, log: str, report: list[str]
+) -> None:
+    host = Host(tmp_path)
+    host.result.tests.append(Trial("race bits", "died", 0.0))
+    host.store.keep("result.json", host.result.as_json())
+    page = after_death(host.store, log)
+    assert parse((tmp_path / "result.json").read_text()).report == report
+    assert (tmp_path / "result.txt").read_text() == page
+    assert "during race bits" in page and report[0] in page
+
+
+MARKED = (
+    "[    1.0] qualify: one ...\n[    1.1] qualify: one: pass\n"
+    f"[    1.2] qualify: two ...\n{WARNING}"
+)
+
+
+@pytest.mark.parametrize("left", [None, "{", ""])
+def test_nothing_was_left(tmp_path: Path, left: str | None) -> None:
+    """The kernel's log has the names of the steps, too."""
+    if left is not None:
+        (tmp_path / "result.json").write_text(left)
+    wanted = f"FAIL: the host went down during two\n\n{WARNING}"
+    assert after_death(Store([tmp_path], print), MARKED) == wanted
+    assert (tmp_path / "result.txt").read_text() == wanted
+
+
+def test_no_stick_and_nothing_in_the_log() -> None:
+    page = after_death(Store([], print), "[    0.1] Linux\n")
+    assert page == "FAIL: the host went down\n\n[    0.1] Linux\n"
+
+
+def test_stick_that_is_pulled(tmp_path: Path) -> None:
+    """One sentence, and the tests go on; what memory has is whole."""
+    memory, stick = tmp_path / "memory", tmp_path / "stick"
+    memory.mkdir()
+    stick.mkdir()
+    host = Host(memory, stick)
+    result = host.run(
+        shell("exit 0"), shell(f"rm -r {stick}"), shell("exit 0"),
+        shell("exit 0"),
+    )
+    assert len(result.tests) == 4 and result.passed
+    sentences = [text for text in host.said if "no results" in text]
+    assert sentences == [
+        f"{stick} takes no results any more (No such file or directory); "
+        "they are on the screen and the serial line"
+    ]
+    assert parse((memory / "result.json").read_text()) == result
+
+
+def test_no_stick() -> None:
+    host = Host()
+    assert host.run(shell("exit 0")).passed
+    assert host.said == ["a test ...", "a test: pass"]
+
+
+def test_full_stick(tmp_path: Path) -> None:
+    """What was there stays whole."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    script = f"""
+import json, sys
+from pathlib import Path
+from tests.image.test_run import Host, shell
+stick = Path({str(tmp_path)!r})
+host = Host(stick)
+host.run(shell("exit 0"))
+before = (stick / "result.json").read_text()
+(stick / "fill").write_bytes(bytes(
+    __import__("os").statvfs(stick).f_bavail * 4096))
+host.run(shell("exit 0", name="x" * 9000))
+assert (stick / "result.json").read_text() == before
+assert any("No space left" in text for text in host.said), host.said
+"""
+    mount = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && exec \"$@\""
+    subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-B",
+         "-c", script],
+        check=True,
+    )
