@@ -23,6 +23,7 @@ COMPLAINTS = re.compile(
       | refcount_t:
       | list_(?:add|del)\ corruption
       | unchecked\ MSR\ access
+      | mce:\ \[Hardware\ Error\]
       | \S+\ detected\ (?:expedited\ )?stalls
     )""",
     re.VERBOSE,
