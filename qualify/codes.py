@@ -16,10 +16,11 @@ import json
 import re
 import sys
 import zlib
+from dataclasses import replace
 
 import segno
 
-from .result import Invalid, Result, parse
+from .result import SAID_LINES, Invalid, Result, parse
 
 TEXT = re.compile(r"FDT1/(\d+)/(\d+):([A-Z2-7]*)")
 # What results have in common.  It belongs to the format: it does not change.
@@ -37,12 +38,20 @@ DICTIONARY = (
 # with the least correction (ISO/IEC 18004, table 7).
 ROOM = {45: 224, 57: 395, 85: 758, 97: 1046}
 BORDER = 2  # a telephone wants some white around
-HEADER = len("FDT1/10/10:")
+HEADER = len("FDT1/100/100:")
+
+
+def shortened(result: Result) -> Result:
+    """Without what a page has no room for, either."""
+    tests = [replace(test, said="\n".join(test.said.splitlines()[-SAID_LINES:]))
+             for test in result.tests]
+    return replace(result, tests=tests, boot=result.boot[:SAID_LINES],
+                   report=result.report[:SAID_LINES])
 
 
 def packed(result: Result) -> str:
-    """All of it, as short as it gets."""
-    value = json.loads(result.as_json())
+    """The shortened result, as short as it gets."""
+    value = json.loads(shortened(result).as_json())
     text = json.dumps(value, separators=(",", ":")).encode()
     squeeze = zlib.compressobj(9, zdict=DICTIONARY)
     data = squeeze.compress(text) + squeeze.flush()

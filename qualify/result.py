@@ -53,6 +53,7 @@ class Result:
     """
 
     mode: str
+    only: str  # of the tests, those that have this in their names
     commit: str
     kernel: str
     started: str  # UTC, as in 2026-11-25T12:00:00Z
@@ -61,13 +62,26 @@ class Result:
     reason: str = ""
     tests: list[Trial] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
-    report: list[str] = field(default_factory=list)  # the kernel's first
+    boot: list[str] = field(default_factory=list)  # the kernel's report of then
+    report: list[str] = field(default_factory=list)  # its first since
+
+    def count(self, outcome: str) -> int:
+        """How many tests ended like that."""
+        return sum(test.outcome == outcome for test in self.tests)
 
     @property
     def passed(self) -> bool:
         """Nothing failed, something passed, and the kernel is content."""
-        outcomes = {test.outcome for test in self.tests}
-        return "pass" in outcomes and not outcomes & {"fail", "died"} and not self.report
+        bad = self.count("fail") or self.count("died") or self.report
+        return self.count("pass") > 0 and not bad
+
+    @property
+    def verdict(self) -> str:
+        """PASS, FAIL, or OPEN: a soak ends when somebody switches it off."""
+        if self.passed:
+            return "PASS"
+        bad = self.count("fail") or self.report or not self.count("pass")
+        return "FAIL" if self.mode != "soak" or bad else "OPEN"
 
     def as_json(self) -> str:
         """The file."""
@@ -75,32 +89,44 @@ class Result:
 
     def why(self) -> str:
         """One sentence: what there is against the host."""
+        counts = f"{self.count('pass')} passed"
+        if self.count("skip"):
+            counts += f", {self.count('skip')} skipped"
         for test in self.tests:
             if test.outcome == "died":
-                return f"the host went down, or was switched off, during {test.name}"
+                return (f"{counts}; then the host went down, or was switched off, "
+                        f"during {test.name}")
         if self.report:
             return f"the kernel says: {self.report[0]}"
         failed = [test.name for test in self.tests if test.outcome == "fail"]
         if failed:
             more = f" and {len(failed) - 1} more" if failed[1:] else ""
-            return f"{failed[0]}{more} failed"
+            return f"{failed[0]}{more} failed; {counts}"
         if not self.passed:
             return "nothing was tried"
-        return f"{len(self.tests)} tests, no page lost, no word from the kernel"
+        return f"{counts}; the kernel has no complaint"
+
+    @property
+    def what(self) -> str:
+        """What was done, and with what."""
+        only = f" (only {self.only})" if self.only else ""
+        return f"{self.mode}{only} of {self.commit}"
 
     def page(self) -> str:
         """At most a screen: the verdict, the host, what failed, the figures."""
         cpu = self.host["cpu"]
         features = [name for name, on in self.host["features"].items() if on]
         lines = [
-            f"{'PASS' if self.passed else 'FAIL'}: {self.why()}",
+            f"{self.verdict}: {self.why()}",
             "",
             f"{cpu['model']}, {self.host['cpus']} CPUs, {self.host['memory']} MiB",
             f"family {cpu['family']} model {cpu['number']} stepping {cpu['stepping']}, "
             f"microcode {cpu['microcode']}; {', '.join(features)}",
             f"mechanism: {self.mechanism} ({self.reason})",
-            f"{self.mode} of {self.commit} on {self.kernel}, {self.started}",
+            f"{self.what} on {self.kernel}, {self.started}",
         ]
+        if self.boot:
+            lines.append(f"when it started, the kernel said: {self.boot[0]}")
         lines = list(wrapped(lines))
         for test in self.tests:
             if test.outcome in ("fail", "died"):
@@ -195,6 +221,7 @@ FIGURE = {"name": is_text, "unit": is_text, "stock": is_number, "ours": is_numbe
 RESULT = {
     "format": lambda value: value == FORMAT,
     "mode": is_one_of(MODES),
+    "only": is_text,
     "commit": is_text,
     "kernel": is_text,
     "started": is_time,
@@ -203,6 +230,7 @@ RESULT = {
     "reason": is_text,
     "tests": [TEST],
     "figures": [FIGURE],
+    "boot": is_texts,
     "report": is_texts,
 }
 
@@ -248,15 +276,14 @@ def row(result: Result) -> str:
     """Its row in the table of docs/hardware.md."""
     cpu, features = result.host["cpu"], result.host["features"]
     has = ", ".join(name for name, on in features.items() if on)
-    verdict = "PASS" if result.passed else f"FAIL: {result.why()}"
     cells = (
         f"{cpu['model']} ({cpu['family']}/{cpu['number']}/{cpu['stepping']}, "
         f"{cpu['microcode']})",
         str(result.host["cpus"]),
         has,
         result.mechanism,
-        f"{result.mode} of {result.commit}, {result.started[:10]}",
-        verdict,
+        f"{result.what}, {result.started[:10]}",
+        f"{result.verdict}: {result.why()}",
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

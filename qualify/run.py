@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import signal
@@ -56,6 +58,13 @@ class Store:
                 )
                 self.directories.remove(directory)
 
+    def set_aside(self) -> None:
+        """Give what is there of an earlier try another name."""
+        for directory in self.directories:
+            for path in (directory / RESULT, directory / PAGE):
+                with contextlib.suppress(OSError):
+                    path.rename(unused(path))
+
     def text(self, name: str) -> str | None:
         """The file, of the last directory that has it."""
         for directory in reversed(self.directories):
@@ -64,6 +73,13 @@ class Store:
             except (OSError, UnicodeDecodeError):
                 continue
         return None
+
+
+def unused(path: Path) -> Path:
+    """The name with the first number that there is not."""
+    names = (path.with_stem(f"{path.stem}-{number}")
+             for number in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def write(directory: Path, name: str, text: str) -> None:
@@ -87,15 +103,12 @@ def write(directory: Path, name: str, text: str) -> None:
 def end(process: subprocess.Popen[bytes]) -> bool:
     """End a step and all that it started; returns whether that worked."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        # Who is left of the group may not have ended with its leader.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(KILL_SECONDS)
-            return True
-        except ProcessLookupError:
-            return True
-        except subprocess.TimeoutExpired:
-            continue
-    return False
+    return process.returncode is not None
 
 
 def run(step: Step) -> tuple[Trial, str]:
@@ -139,6 +152,12 @@ def keep_result(store: Store, result: Result) -> None:
     store.keep(PAGE, result.page())
 
 
+def new_lines(log: str, known: Iterable[str]) -> str:
+    """What of the log was not there before; each line has its time."""
+    before = set(known)
+    return "\n".join(line for line in log.splitlines() if line not in before)
+
+
 def run_all(
     steps: Iterable[Step],
     result: Result,
@@ -148,19 +167,23 @@ def run_all(
 ) -> dict[str, str]:
     """Run the steps until one fails the kernel; RESULT has what came of it.
 
-    LOG returns the kernel's log.  Before each step the store has it as
-    "died": if the host goes down with it, that is what is found there.
+    A soak ends with the first that fails at all.  LOG returns the kernel's
+    log.  Before each step the store has it as "died": if the host goes down
+    with it, that is what is found there.
     Returns: the outputs, by the steps' names.
     """
     outputs = {}
+    known = log().splitlines()
+    result.boot = first_report("\n".join(known))
     for step in steps:
         say(f"{step.name}{GOES_ON}")
         result.tests.append(Trial(step.name, "died", 0.0))
-        store.keep(RESULT, result.as_json())
+        keep_result(store, result)
         result.tests[-1], outputs[step.name] = run(step)
-        result.report = first_report(log())
-        say(f"{step.name}: {result.tests[-1].outcome}")
-        if result.report:
+        result.report = first_report(new_lines(log(), known))
+        outcome = result.tests[-1].outcome
+        say(f"{step.name}: {outcome}")
+        if result.report or outcome == "fail" and result.mode == "soak":
             break
     keep_result(store, result)
     return outputs
@@ -168,7 +191,8 @@ def run_all(
 
 def words_of(log: str) -> list[str]:
     """What a kernel that went down has said of it."""
-    return first_report(log) or log.splitlines()[-LOG_LINES:]
+    lines = first_report(log) or log.splitlines()[-LOG_LINES:]
+    return lines or ["it went down, and its log could not be read"]
 
 
 def page_of_log(log: str) -> str:
@@ -185,7 +209,9 @@ def after_death(store: Store, log: str) -> str:
     """
     try:
         result = parse(store.text(RESULT) or "")
-    except Invalid:
+        if [result.tests[-1].name] != MARK.findall(log)[-1:]:
+            raise Invalid("this is not of the kernel that went down")
+    except (IndexError, Invalid):
         page = page_of_log(log)
         store.keep(PAGE, page)
         return page

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualify import codes, steps
-from qualify.codes import texts, unpacked
+from qualify.codes import shortened, texts, unpacked
 from qualify.result import Invalid, Result, Trial
 
 from .test_result import make
@@ -40,7 +40,18 @@ def test_there_and_back(rows: int) -> None:
 def test_anything_there_and_back(said: str, seconds: float, rows: int) -> None:
     result = make()
     result.tests.append(Trial("x", "fail", seconds, said))
-    assert unpacked(texts(result, rows)) == result
+    given_texts = texts(result, rows)
+    assert unpacked(given_texts) == shortened(result)
+    room = max(codes.ROOM.values())
+    assert all(len(text) <= room for text in given_texts)
+
+
+def test_what_was_said_is_cut() -> None:
+    result = make(Trial("x", "fail", 1.0, "".join(f"{n}\n" for n in range(99))),
+                  report=[str(n) for n in range(99)])
+    cut = unpacked(texts(result, 48))
+    assert cut.tests[0].said.splitlines()[0] == "87"
+    assert cut.report[-1] == "11"
 
 
 @pytest.mark.parametrize("rows", SCREENS)

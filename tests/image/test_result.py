@@ -29,7 +29,7 @@ DIED = Trial("migrate ring", "died", 0.0)
 
 
 def make(*tests: Trial, **more: Any) -> Result:
-    return Result("check", "4b0ac82", "6.1.192-fdt", "2026-11-25T12:00:00Z",
+    return Result("check", "", "4b0ac82", "6.1.192-fdt", "2026-11-25T12:00:00Z",
                   HOST, "dirty-bits", "the best that this host has",
                   list(tests), **more)
 
@@ -37,21 +37,22 @@ def make(*tests: Trial, **more: Any) -> Result:
 def test_pass() -> None:
     one = make(GOOD, Trial("pml_test", "skip", 0.1, "no PML"))
     assert one.passed
-    assert one.page().startswith("PASS: 2 tests, no page lost")
+    assert one.page().startswith(
+        "PASS: 1 passed, 1 skipped; the kernel has no complaint\n")
     assert "dirty-bits (the best that this host has)" in one.page()
 
 
 @pytest.mark.parametrize(("one", "why"), [
-    (make(GOOD, BAD), "race bits failed"),
-    (make(BAD, GOOD, BAD, BAD), "race bits and 2 more failed"),
-    (make(GOOD, DIED), "the host went down, or was switched off, during migrate ring"),
+    (make(GOOD, BAD), "race bits failed; 1 passed"),
+    (make(BAD, GOOD, BAD, BAD), "race bits and 2 more failed; 1 passed"),
+    (make(GOOD, DIED), "1 passed; then the host went down, or was switched off, during migrate ring"),
     (make(GOOD, report=["[ 1.0] WARNING: CPU: 1"]), "the kernel says: [ 1.0] WARNING: CPU: 1"),
     (make(), "nothing was tried"),
     (make(Trial("a", "skip", 0.0)), "nothing was tried"),
 ])
 def test_fail(one: Result, why: str) -> None:
     assert not one.passed
-    assert one.page().splitlines()[0] == f"FAIL: {why}"
+    assert " ".join(one.page().split()).startswith(f"FAIL: {why} AMD EPYC")
 
 
 def test_page_is_a_screen() -> None:
@@ -75,6 +76,32 @@ def test_it_is_read_as_it_was_written() -> None:
 
 
 Change = Callable[[dict[str, Any]], Any]
+
+
+def test_soak_that_was_switched_off() -> None:
+    """Nothing is known against the host, nor for it, until something fails."""
+    one = make(GOOD, GOOD, DIED)
+    one.mode = "soak"
+    assert one.page().startswith(
+        "OPEN: 2 passed; then the host went down, or was switched off, during")
+    assert "| OPEN: 2 passed; then" in row(one)
+    one.tests.append(BAD)
+    assert one.verdict == "FAIL"
+    assert make(GOOD, DIED).verdict == "FAIL"
+
+
+def test_part_of_the_tests() -> None:
+    """A part is not taken for the whole."""
+    one = make(GOOD)
+    one.only = "race"
+    assert "check (only race) of 4b0ac82" in one.page()
+    assert "check (only race) of 4b0ac82" in row(one)
+
+
+def test_complaint_at_boot() -> None:
+    """It is told, and is not the tests'."""
+    one = make(GOOD, boot=["[ 0.1] WARNING: your BIOS is broken"])
+    assert one.passed and "your BIOS is broken" in one.page()
 
 
 @pytest.mark.parametrize(("change", "sentence"), [

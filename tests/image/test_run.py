@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,9 @@ class Host:
         self.store = Store(directories, self.said.append)
         self.result = make()
 
-    def run(self, *steps: Step) -> Result:
+    def run(self, *steps: Step, log: Callable[[], str] | None = None) -> Result:
         self.outputs = run_all(steps, self.result, self.store,
-                               self.said.append, lambda: self.log)
+                               self.said.append, log or (lambda: self.log))
         return self.result
 
 
@@ -59,10 +60,11 @@ def test_command_that_is_not_there() -> None:
 
 
 def test_limit(tmp_path: Path) -> None:
-    """What a step has started ends with it."""
+    """What a step has started ends with it, whatever it does of a signal."""
     child = tmp_path / "child"
     begun = time.monotonic()
-    done, _ = run(shell(f"sleep 600 & echo $! >{child}; echo on; wait", 0.5))
+    stubborn = "(trap '' TERM; while :; do sleep 1; done)"
+    done, _ = run(shell(f"{stubborn} & echo $! >{child}; echo on; wait", 0.5))
     assert done.outcome == "fail"
     assert done.said == "on\n\nit had not ended after 0 s"
     assert time.monotonic() - begun < 60
@@ -89,11 +91,46 @@ def test_files(tmp_path: Path) -> None:
     assert host.said == ["one ...", "one: pass", "two ...", "two: fail"]
 
 
+def test_earlier_results_are_kept(tmp_path: Path) -> None:
+    """The stick has been in another host."""
+    for number in range(3):
+        (tmp_path / "result.json").write_text(f"{number}")
+        (tmp_path / "result.txt").write_text(f"{number}")
+        Store([tmp_path], print).set_aside()
+    names = ("result-1.json", "result-2.json", "result-3.txt")
+    assert [(tmp_path / name).read_text() for name in names] == ["0", "1", "2"]
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_page_is_there_at_each_step(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    seen = tmp_path / "seen"
+    host.run(shell("exit 0"), shell(f"cp {tmp_path}/result.txt {seen}", name="b"))
+    assert seen.read_text().startswith("FAIL: 1 passed; then the host went down")
+
+
+def test_complaint_of_before(tmp_path: Path) -> None:
+    """A BIOS that Linux warns of is none of the tests' doing."""
+    host = Host(tmp_path)
+    host.log = WARNING
+    result = host.run(shell("exit 0"), shell("exit 0"))
+    assert result.passed and len(result.tests) == 2
+    assert result.boot == WARNING.splitlines() and result.report == []
+
+
+def test_soak_ends_with_what_fails(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.result.mode = "soak"
+    result = host.run(shell("exit 0"), shell("exit 1"), shell("exit 0"))
+    assert [test.outcome for test in result.tests] == ["pass", "fail"]
+
+
 def test_kernel_that_complains(tmp_path: Path) -> None:
     """No further step; the kernel's words are in the result."""
     host = Host(tmp_path)
-    host.log = WARNING
-    result = host.run(shell("exit 0"), shell(f"touch {tmp_path}/second"))
+    logs = iter(["", WARNING, WARNING])
+    result = host.run(shell("exit 0"), shell(f"touch {tmp_path}/second"),
+                      log=lambda: next(logs))
     assert not (tmp_path / "second").exists()
     assert result.report == WARNING.splitlines()
     assert not result.passed
@@ -113,7 +150,8 @@ Host(Path({str(tmp_path)!r})).run(
     assert done.returncode == -signal.SIGKILL
     kept = parse((tmp_path / "result.json").read_text())
     assert [test.outcome for test in kept.tests] == ["pass", "died"]
-    assert kept.why() == "the host went down, or was switched off, during second"
+    assert kept.why() == (
+        "1 passed; then the host went down, or was switched off, during second")
 
 
 @pytest.mark.parametrize(("log", "report"), [
@@ -126,7 +164,7 @@ def test_words_of_a_kernel_that_went_down(
     host = Host(tmp_path)
     host.result.tests.append(Trial("race bits", "died", 0.0))
     host.store.keep("result.json", host.result.as_json())
-    page = after_death(host.store, log)
+    page = after_death(host.store, f"[ 0.5] qualify: race bits ...\n{log}")
     assert parse((tmp_path / "result.json").read_text()).report == report
     assert (tmp_path / "result.txt").read_text() == page
     assert "during race bits" in page and report[0] in page
@@ -138,14 +176,25 @@ MARKED = (
 )
 
 
-@pytest.mark.parametrize("left", [None, "{", ""])
+@pytest.mark.parametrize("left", [
+    None, "{", "", make().as_json(), make(Trial("one", "pass", 1.0)).as_json(),
+])
 def test_nothing_was_left(tmp_path: Path, left: str | None) -> None:
-    """The kernel's log has the names of the steps, too."""
+    """The kernel's log has the names of the steps, too.
+
+    What another kernel has left is not taken for this one's.
+    """
     if left is not None:
         (tmp_path / "result.json").write_text(left)
     wanted = f"FAIL: the host went down during two\n\n{WARNING}"
     assert after_death(Store([tmp_path], print), MARKED) == wanted
     assert (tmp_path / "result.txt").read_text() == wanted
+
+
+def test_log_that_cannot_be_read() -> None:
+    """That is no reason to say PASS."""
+    page = after_death(Store([], print), "")
+    assert page.startswith("FAIL: ") and "could not be read" in page
 
 
 def test_no_stick_and_nothing_in_the_log() -> None:

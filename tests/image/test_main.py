@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What qualify/__main__.py makes of a host, without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qualify.__main__ import PASSED, UNFIT, judged, main, speaker
+from qualify.host import Cpu, Host
+
+OURS = {"kvm.dirty_tracking": "Y", "kvm.tdp_mmu": "Y"}
+INTEL = {"kvm_intel.ept": "Y", "kvm_intel.eptad": "Y"}
+
+
+@pytest.mark.parametrize(("has", "parameters", "mechanism", "outcome"), [
+    (True, {**OURS, **INTEL}, "dirty-bits", "pass"),
+    (True, {**OURS, "kvm_amd.npt": "Y"}, "dirty-bits", "pass"),
+    (False, {**OURS, **INTEL}, "shared", "pass"),
+    (True, {**OURS, **INTEL}, "log", "fail"),
+    (True, {**OURS, **INTEL}, "shared", "fail"),
+    (True, {"kvm.tdp_mmu": "Y"}, "log", "fail"),
+    (True, {**OURS, "kvm.tdp_mmu": "N"}, "shared", "skip"),
+    (True, {**OURS, **INTEL, "kvm_intel.eptad": "N"}, "shared", "skip"),
+    (True, {**OURS, "kvm_amd.npt": "0"}, "shared", "skip"),
+    (True, {**OURS, "kvm.dirty_tracking": "N"}, "log", "skip"),
+])
+def test_mechanism_that_is_due(
+    has: bool, parameters: dict[str, str], mechanism: str, outcome: str
+) -> None:
+    """A kernel that does not offer what the CPU can do does not pass."""
+    cpu = Cpu("GenuineIntel", "x", 6, 85, 4, "none")
+    host = Host(cpu, 4, 4096, {"dirty-bits": has}, parameters)
+    assert judged(host, mechanism).outcome == outcome
+
+
+def test_marks_fit_the_kernels_log(tmp_path: Path) -> None:
+    mark = tmp_path / "kmsg"
+    speaker(mark)("x" * 5000)
+    assert len(mark.read_bytes()) < 1000
+
+
+def test_host_that_is_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page says so, and nothing older is left beside it."""
+    (tmp_path / "result.json").write_text("of another host")
+    status = main(["check", "--qemu", str(tmp_path / "none"),
+                   "--store", str(tmp_path)])
+    assert status == UNFIT != PASSED
+    page = (tmp_path / "result.txt").read_text()
+    assert page.startswith("FAIL: ") and page[6:] in capsys.readouterr().out
+    assert not (tmp_path / "result.json").exists()
+    assert (tmp_path / "result-1.json").read_text() == "of another host"
+
+
+def test_no_result_for_codes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["codes", "--store", str(tmp_path)]) != PASSED
+    assert "there is no result.json" in capsys.readouterr().out
