@@ -8,14 +8,15 @@
 #               SUITE=engine all tests in C
 # make soak     twenty migrations with each mechanism and ring size, more with
 #               libvirt, random commands and a broken KVM for an hour or more,
-#               all of the lab's selftests and mutants, and the largest search
-#               of the models
+#               all of the lab's selftests and mutants, the image on emulated
+#               servers, and the largest search of the models
 # make bench    measure stock and ours, and write build/bench/report.html;
 #               QUICK=1 takes 10 minutes, all of it 90; CHAPTERS="..." some
 # make deb      make a Debian package of QEMU, in build/deb
 # make deb-kernel
 #               make Debian packages of the host kernel there; KERNEL_FLAVOUR=
 #               or KERNEL_CONFIG= choose its configuration
+# make image    make an image that a server starts from to be tried, in build/image
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
 # make clean    remove build/
 #
@@ -53,7 +54,7 @@ kernel:
 soak: deps
 	@scripts/build-engine
 	@scripts/build-qemu
-	@build/venv/bin/python -m pytest tests/model tests/unit tests/migration tests/libvirt tests/lab -m soak -v -p no:cacheprovider \
+	@build/venv/bin/python -m pytest tests/model tests/unit tests/migration tests/libvirt tests/lab tests/image -m soak -v -p no:cacheprovider \
 		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
 
 bench: deps
@@ -80,8 +81,12 @@ deb-kernel:
 	@scripts/deps --deb
 	@scripts/build-deb-kernel
 
+image:
+	@scripts/deps --image
+	@scripts/build-image
+
 clean:
 	rm -rf build
 
-.PHONY: all deps demo check kernel soak bench deb deb-kernel install clean
+.PHONY: all deps demo check kernel soak bench deb deb-kernel image install clean
 .NOTPARALLEL:
