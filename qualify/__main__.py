@@ -4,7 +4,7 @@
 usage: python -m qualify check|soak [--store DIR] ...
        python -m qualify measure [--first FILE | --second FILE] ...
        python -m qualify after --log FILE [--store DIR]
-       python -m qualify codes --store DIR
+       python -m qualify codes --store DIR [--text]
 
 "measure" is run on the stock kernel, which leaves its figures in a file, and
 then on ours.  "after" is run when a kernel went down, and has its log.
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import figures, steps
-from .codes import show, texts
+from .codes import LONGEST, show, texts
 from .host import Host, Unfit, read
 from .mechanism import NoAnswer, ask
 from .result import Invalid, Result, Trial, parse
@@ -66,6 +66,8 @@ def options(words: list[str]) -> argparse.Namespace:
                              help="what the kernel said that went down")
     parse_words.add_argument("--mark", type=Path, metavar="FILE",
                              help="has all that is said, too: /dev/kmsg")
+    parse_words.add_argument("--text", action="store_true",
+                             help="codes as what a telephone would read")
     which = parse_words.add_mutually_exclusive_group()
     which.add_argument("--first", type=Path, metavar="FILE",
                        help="takes the figures of the stock kernel")
@@ -178,15 +180,17 @@ def try_host(given: argparse.Namespace, store: Store,
     return PASSED if result.passed else FAILED
 
 
-def show_codes(store: Store, say: Callable[[str], None]) -> int:
-    """Draw the codes of a result, each until a key is hit."""
+def show_codes(store: Store, say: Callable[[str], None], as_text: bool) -> int:
+    """Draw the codes of a result, each until a key is hit, or print them."""
     try:
         result = parse(store.text(RESULT) or "")
     except Invalid:
         say(f"there is no {RESULT} to be shown")
         return FAILED
-    rows = shutil.get_terminal_size().lines - 1
-    for text in texts(result, rows):
+    if as_text:
+        print("\n".join(texts(result, LONGEST)))
+        return PASSED
+    for text in texts(result, shutil.get_terminal_size().lines - 1):
         show(text)
         sys.stdin.readline()
     return PASSED
@@ -198,7 +202,7 @@ def main(words: list[str]) -> int:
     say = speaker(given.mark)
     store = Store(given.store, say)
     if given.mode == "codes":
-        return show_codes(store, say)
+        return show_codes(store, say, given.text)
     if given.mode == "after":
         log = given.log.read_text(encoding="utf-8", errors="replace")
         print(after_death(store, log), end="", flush=True)

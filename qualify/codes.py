@@ -37,6 +37,7 @@ DICTIONARY = (
 # QR codes' versions by the sides of their squares, and the letters that fit
 # with the least correction (ISO/IEC 18004, table 7).
 ROOM = {45: 224, 57: 395, 85: 758, 97: 1046}
+LONGEST = max(ROOM)  # rows of a screen that has room for the largest
 BORDER = 2  # a telephone wants some white around
 HEADER = len("FDT1/100/100:")
 

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from qualify.__main__ import PASSED, UNFIT, judged, main, speaker
+from qualify.codes import unpacked
 from qualify.host import Cpu, Host
+from qualify.result import Trial
+
+from .test_result import make
 
 OURS = {"kvm.dirty_tracking": "Y", "kvm.tdp_mmu": "Y"}
 INTEL = {"kvm_intel.ept": "Y", "kvm_intel.eptad": "Y"}
@@ -53,6 +57,16 @@ def test_host_that_is_not_fit(
     assert page.startswith("FAIL: ") and page[6:] in capsys.readouterr().out
     assert not (tmp_path / "result.json").exists()
     assert (tmp_path / "result-1.json").read_text() == "of another host"
+
+
+def test_texts_of_the_codes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the serial line has of a result is all of it."""
+    result = make(Trial("race", "pass", 20.1))
+    (tmp_path / "result.json").write_text(result.as_json())
+    assert main(["codes", "--text", "--store", str(tmp_path)]) == PASSED
+    assert unpacked(capsys.readouterr().out.splitlines()) == result
 
 
 def test_no_result_for_codes(
