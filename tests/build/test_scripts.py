@@ -761,6 +761,7 @@ class TestDeps:
         ("build-engine", "msan"),
         ("install-qemu", "x"),
         ("get-packages", "x"),
+        ("build-image", "x"),
         ("assemble-qemu", "x"),
     ],
 )
