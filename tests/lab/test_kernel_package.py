@@ -187,7 +187,8 @@ def test_intel(disk: Disk, tmp_path: Path) -> None:
     archives = (FILES, insert_modules(disk, version, tmp_path))
     (content / "files").write_bytes(b"".join(map(Path.read_bytes, archives)))
     cd = tmp_path / "cd.iso"
-    intel.make_cd(cd, content, f"console=ttyS0,115200 console=tty0 rdinit=/start {bochs.WORDS} "
+    intel.make_cd(cd, content, "console=ttyS0,115200 console=tty0 rdinit=/start "
+                  f"{bochs.WORDS} "
                   "qualify.mode=check qualify.then=off qualify.stick=0")
     said = bochs.run(tmp_path, cd, INTEL_SECONDS)
     assert f"Linux version {version}" in said
