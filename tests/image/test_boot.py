@@ -27,6 +27,7 @@ PATCHED, STOCK = IMAGES / "patched", IMAGES / "stock"
 SHORT = "qualify.mode=check qualify.only=migration qualify.then=off"
 NO_STICK = "qualify.stick=0"
 PASSED = "\nPASS: 8 passed; the kernel has no complaint\n"
+CLUSTER = 2048  # bytes of the partition
 INTEL_LIMIT = 4 * 3600  # seconds
 DONE = "qualify: done"
 TOLD = "there is no stick with a partition FDT-RESULT"
@@ -139,7 +140,7 @@ def test_stick_that_is_pulled(tmp_path: Path) -> None:
 def test_partition_that_is_full(tmp_path: Path) -> None:
     """What was written when there was room is whole."""
     stick = Stick(tmp_path)
-    stick.fill(tmp_path, 2048)
+    stick.fill(tmp_path, 2 * CLUSTER)  # a first page, and a result
     with Server(tmp_path, [*direct(PATCHED, SHORT), *stick.options]) as server:
         said = server.wait_off()
     assert said.count(

@@ -86,6 +86,36 @@ class Disk:
         return name.removeprefix("vmlinuz-")
 
 
+def make_debian(files: Path, *hooks: str) -> None:
+    """Debian with its own kernel, below files, and what is done to it then."""
+    suite, sources = debian_suite()
+    subprocess.run(
+        ["unshare", "--mount", "mmdebstrap", "--mode=root"]
+        + ["--variant=minbase"]
+        + [f"--include=linux-image-{FLAVOUR},initramfs-tools,kmod"]
+        + [f"--customize-hook={hook}" for hook in hooks]
+        + [suite, files, sources],
+        check=True,
+    )
+
+
+def as_newer(package: Path, where: Path) -> Path:
+    """The same package, of the next version."""
+    files = where / "newer"
+    subprocess.run(["dpkg-deb", "-R", package, files], check=True)
+    control = files / "DEBIAN/control"
+    control.write_text(
+        re.sub(r"^(Version: .+)$", r"\1.1", control.read_text(), flags=re.M)
+    )
+    newer = where / "newer.deb"
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Znone", "-b", files, newer],
+        check=True,
+    )
+    shutil.rmtree(files)
+    return newer
+
+
 @pytest.fixture(name="disk", scope="module")
 def fixture_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     """Debian with its own kernel, and then our package."""
@@ -97,16 +127,8 @@ def fixture_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     package = newest(f"linux-image-*-fdt-{FLAVOUR}")
     top = tmp_path_factory.mktemp("disk")
     files, image = top / "files", top / "image"
-    suite, sources = debian_suite()
-    subprocess.run(
-        ["unshare", "--mount", "mmdebstrap", "--mode=root"]
-        + ["--variant=minbase"]
-        + [f"--include=linux-image-{FLAVOUR},initramfs-tools,kmod"]
-        + [f"--customize-hook=upload {package} {PACKAGE}"]
-        + [f'--customize-hook=chroot "$1" dpkg -i {PACKAGE}']
-        + [suite, files, sources],
-        check=True,
-    )
+    make_debian(files, f"upload {package} {PACKAGE}",
+                f'chroot "$1" dpkg -i {PACKAGE}')
     tests = files / TESTS[1:]
     (tests / "x86_64").mkdir()
     for program in {line.split()[0] for line in PROGRAMS}:
@@ -196,6 +218,31 @@ def test_intel(disk: Disk, tmp_path: Path) -> None:
     print("\n".join(map(" ".join, outcomes)))
     assert "\nPASS: " in said, said
     assert not first_report(said)
+
+
+def test_upgrade_and_removal(disk: Disk, tmp_path: Path) -> None:
+    """The newer one takes the older one's place; a purge leaves nothing."""
+    name = f"linux-image-{disk.kernel(ours=True)}"
+    package = newest(f"linux-image-*-fdt-{FLAVOUR}")
+    look = ('(ls "$1/boot" "$1/lib/modules"; chroot "$1" dpkg-query -W '
+            f"-f '${{Status}} ${{Version}}' {name} || true) >{tmp_path}/")
+    install = f'chroot "$1" dpkg -i {PACKAGE}'
+    files = tmp_path / "files"
+    make_debian(
+        files, f"{look}before", f"upload {package} {PACKAGE}", install,
+        f"{look}older", f"upload {as_newer(package, tmp_path)} {PACKAGE}",
+        install, f"{look}newer", f'chroot "$1" dpkg --purge {name}',
+        f"{look}purged", f'find "$1" -xdev -name "*-fdt-*" >{tmp_path}/left',
+    )
+    before, older, newer, purged = (
+        (tmp_path / name).read_text()
+        for name in ("before", "older", "newer", "purged")
+    )
+    assert "-fdt-" not in before and f"initrd.img-{disk.kernel(ours=True)}" in older
+    assert newer == f"{older}.1"
+    assert purged == before
+    assert (tmp_path / "left").read_text() == ""
+    shutil.rmtree(files)
 
 
 def test_stock_kernel_still_starts(disk: Disk) -> None:
