@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What was measured on the stock kernel, beside what was on ours.
 
-Both are by name; the programs print lines of a name, a number and a unit.
+Both are by name; tests/bench/step.py tells how the programs print them.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .result import Figure
+from tests.bench.step import parse
 
-LINE = re.compile(r"^([a-z][\w.-]*) ([\d.]+) (\S+)$", re.M)
+from .result import Figure
 
 # The row, and the names of stock's figure and of ours.
 ROWS = (
@@ -33,9 +32,10 @@ Measured = Mapping[str, tuple[float, str]]
 
 
 def measured(output: str) -> dict[str, tuple[float, str]]:
-    """The figures that a program has printed, with their units."""
-    return {name: (float(number), unit)
-            for name, number, unit in LINE.findall(output)}
+    """The single figures that a program has printed, with their units."""
+    return {name: (figure.values[0], figure.unit)
+            for name, figure in parse(output).items()
+            if len(figure.values) == 1}
 
 
 def side_by_side(stock: Measured, ours: Measured) -> Iterator[Figure]:

@@ -123,7 +123,7 @@ def make_rescue(archive: Path, commit: str) -> None:
         root = Path(name)
         begin_root(root, commit)
         for path, where in of_ours():
-            if where.startswith(("qualify/", "lab/", "segno/")):
+            if where.startswith(("lab/", "qemu/", "qualify/", "segno/", "tests/")):
                 place(path, root / HOME / where)
         takes = [*python_files(), *programs(RESCUERS)]
         make_initramfs(archive, root, wanted("bash", takes), Path("/root"))

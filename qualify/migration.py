@@ -13,19 +13,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from tests.bench.binaries import MECHANISMS
 from tests.migration.compare import differing_pages
 from tests.migration.guest import MIB, RANDOM, Writer
 from tests.migration.migrate import (ANY_DOWNTIME, MigrationError, Options,
                                      migrate)
 from tests.migration.qmp import QMPError
-from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, WRPROT, Config,
-                                Mechanism, VMError, pair, qemu)
+from tests.migration.vm import Config, VMError, pair, qemu
 
 from .steps import PASSED, SKIPPED
 
 FAILED = 1
-MECHANISMS = {each.bitmaps: each for each in (LOG, WRPROT, SHARED, DIRTY_BITS)}
-MECHANISMS["ring"] = Mechanism(65536)
 CHANNELS = 2
 SHOWN = 8  # numbers of pages in the sentence
 

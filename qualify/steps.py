@@ -52,6 +52,7 @@ class Tools:
     selftests: Path
     engine: Path
 
+
 @dataclass(frozen=True)
 class Step:
     """A command, and the seconds that it may take."""
