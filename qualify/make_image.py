@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Makes the image out of what has been built: see scripts/build-image.
 
-usage: python qualify/make_image.py DIR [--commit TEXT] [--kernels DIR]
-           [--default ENTRY] [--wait SECONDS] [--append WORDS]
+usage: python qualify/make_image.py DIR [--commit TEXT]
+           [--wait SECONDS] [--append WORDS]
 
 DIR gets NAME.iso, for a stick or a CD, and for PXE what is in it: the kernels
 patched and stock, and the initramfs files.zst.
@@ -165,11 +165,8 @@ def make_partition(path: Path) -> None:
 def menu(given: argparse.Namespace) -> str:
     """What GRUB reads."""
     text = (HERE / "grub.cfg").read_text()
-    words = {"WORDS": given.append, "DEFAULT": given.default,
-             "TIMEOUT": str(given.wait)}
-    for name, word in words.items():
-        text = text.replace(f"@{name}@", word)
-    return text
+    text = text.replace("@WORDS@", given.append)
+    return text.replace("@TIMEOUT@", str(given.wait))
 
 
 def make_image(target: Path, given: argparse.Namespace) -> None:
@@ -179,7 +176,7 @@ def make_image(target: Path, given: argparse.Namespace) -> None:
         boot = top / "cd/boot"
         (boot / "grub").mkdir(parents=True)
         for kernel in KERNELS:
-            place(given.kernels / f"{kernel}-image/bzImage", boot / kernel)
+            place(BUILT / f"linux/{kernel}-image/bzImage", boot / kernel)
         make_files(top / "files", boot / "patched", given.commit)
         compress(top / "files", boot / "files.zst")
         (boot / "grub/grub.cfg").write_text(menu(given))
@@ -197,9 +194,7 @@ def make_image(target: Path, given: argparse.Namespace) -> None:
 def main(words: list[str]) -> None:
     parse = argparse.ArgumentParser(allow_abbrev=False)
     parse.add_argument("directory", type=Path)
-    parse.add_argument("--kernels", type=Path, default=BUILT / "linux")
     parse.add_argument("--commit", default="unknown")
-    parse.add_argument("--default", default="check", help="what starts by itself")
     parse.add_argument("--wait", type=int, default=30, help="for how many seconds")
     parse.add_argument("--append", default="", help="words for the kernel")
     given = parse.parse_args(words)
