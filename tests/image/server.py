@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 
 from qualify.result import Result, parse
-from tests.migration.guest import BUILD
+from tests.lab.lab import BUILD_LIMIT, must
+from tests.migration.guest import BUILD, ROOT
 from tests.migration.qmp import Monitor
 
 IMAGES = BUILD / "image"
@@ -32,6 +33,17 @@ STICK_ID = "stick"
 
 SECONDS = 3600.0  # a whole check takes a third of that if nothing else runs
 POLL_SECONDS = 0.5
+
+
+def build_image() -> None:
+    """Make the image; it can take two kernels."""
+    must([ROOT / "scripts/deps", "--image"])
+    must([ROOT / "scripts/build-image"], 4 * BUILD_LIMIT)
+
+
+def serial(log: Path) -> str:
+    """What came on a serial line."""
+    return log.read_text(errors="replace").replace("\r", "")
 
 
 def direct(kernel: Path, words: str = "", files: Path = FILES) -> list[str]:
@@ -130,9 +142,7 @@ class Server:
     @property
     def said(self) -> str:
         """All that came on the serial line."""
-        if not self.log.exists():
-            return ""
-        return self.log.read_text(errors="replace").replace("\r", "")
+        return serial(self.log) if self.log.exists() else ""
 
     def wait(self, text: str, seconds: float = SECONDS) -> str:
         """Wait until it has said that; returns all that it has said."""

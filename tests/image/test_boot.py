@@ -19,7 +19,8 @@ from tests.migration.guest import BUILD, ROOT
 from tests.mutants.kernel import build
 
 from . import bochs
-from .server import FILES, IMAGES, Server, Stick, direct, uefi
+from .server import (FILES, IMAGES, Server, Stick, build_image, direct,
+                     uefi)
 
 pytestmark = pytest.mark.soak
 
@@ -28,15 +29,13 @@ SHORT = "qualify.mode=check qualify.only=migration qualify.then=off"
 NO_STICK = "qualify.stick=0"
 PASSED = "\nPASS: 8 passed; the kernel has no complaint\n"
 CLUSTER = 2048  # bytes of the partition
-INTEL_LIMIT = 4 * 3600  # seconds
 DONE = "qualify: done"
 TOLD = "there is no stick with a partition FDT-RESULT"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def fixture_image() -> None:
-    must([ROOT / "scripts/deps", "--image"])
-    must([ROOT / "scripts/build-image"], 4 * 3600)
+    build_image()
 
 
 def lines(said: str) -> list[str]:
@@ -70,7 +69,7 @@ def test_check_on_intel(tmp_path: Path) -> None:
           tmp_path, "--wait", "0", "--append",
           f"{bochs.WORDS} qualify.then=off {NO_STICK}"])
     cd = tmp_path / "fast-dirty-tracking.iso"
-    said = bochs.run(tmp_path, cd, INTEL_LIMIT)
+    said = bochs.run(tmp_path, cd)
     assert TOLD in said
     result = unpacked(re.findall(r"^FDT1/.*$", said, re.M))
     print(row(result))
