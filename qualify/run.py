@@ -131,18 +131,16 @@ def run(step: Step) -> tuple[Trial, str]:
             status = process.wait(step.limit)
         except subprocess.TimeoutExpired:
             status = -1
-            more = f"\nit had not ended after {step.limit:.0f} s"
+            more = f"it had not ended after {step.limit:.0f} s"
             if not end(process):
                 more += ", and cannot be killed"
         output.seek(0)
         printed = output.read().decode(errors="replace")
-    said = printed[-SAID:] + more
     outcome = OUTCOMES.get(status, "fail")
     if outcome == "fail" and not more:
-        said += f"\nit ended with status {status}"
+        more = f"it ended with status {status}"
     seconds = round(time.monotonic() - begun, 1)
-    if outcome == "pass":
-        said = ""
+    said = "" if outcome == "pass" else f"{printed[-SAID:].rstrip()}\n{more}".strip()
     return Trial(step.name, outcome, seconds, said), printed
 
 
