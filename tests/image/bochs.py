@@ -28,7 +28,7 @@ SECONDS = 4 * 3600  # a whole check takes a tenth of that if nothing else runs
 WORDS = f"{CLOCK} {INTERRUPTS}"
 
 
-def run(where: Path, cd: Path, seconds: float = SECONDS) -> str:
+def run(where: Path, cd: Path, cpus: int = 1, seconds: float = SECONDS) -> str:
     """Start it, and wait until it is switched off; returns what it said.
 
     where takes its files.
@@ -40,7 +40,7 @@ def run(where: Path, cd: Path, seconds: float = SECONDS) -> str:
         pipes[LINES[0]] = out.fileno()
         settings = where / "bochsrc"
         settings.write_text(
-            configuration(cd, where / "bochs.log", 1, MAX_MEMORY, pipes))
+            configuration(cd, where / "bochs.log", cpus, MAX_MEMORY, pipes))
         process = subprocess.Popen(
             [str(BOCHS), "-q", "-f", str(settings)], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

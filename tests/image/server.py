@@ -27,6 +27,9 @@ WORDS = (
     "console=ttyS0,115200 console=tty0 rdinit=/init crashkernel=3G-:320M "
     "softlockup_panic=1 hung_task_panic=1"
 )
+# CPUs take turns.  If they run at once, this QEMU may translate an instruction of a
+# static key while another CPU replaces it, and would run the old one forever.
+ACCELERATOR = "tcg,thread=single"
 # The stick's partition begins here: FAT16 has its label in the first sector.
 LABEL, LABEL_AT = b"FDT-RESULT FAT16", 43
 STICK_ID = "stick"
@@ -110,7 +113,7 @@ class Server:
 
     def __init__(
         self, where: Path, options: Sequence[str], memory: str = "4G",
-        cpu: str = "max,la57=off",
+        cpu: str = "max,la57=off", cpus: int = 1,
     ) -> None:
         self.log = where / "serial.log"
         self._serial = where / "serial"
@@ -119,8 +122,8 @@ class Server:
         chardev = f"socket,id=s,path={self._serial},server=on,wait=off"
         self._command = [
             QEMU, "-nodefaults", "-no-user-config", "-no-reboot",
-            "-machine", "q35,vmport=off", "-accel", "tcg", "-cpu", cpu,
-            "-m", memory, "-smp", "1", "-display", "none", "-vga", "std",
+            "-machine", "q35,vmport=off", "-accel", ACCELERATOR, "-cpu", cpu,
+            "-m", memory, "-smp", str(cpus), "-display", "none", "-vga", "std",
             "-chardev", f"{chardev},logfile={self.log}",
             "-serial", "chardev:s", "-qmp", f"unix:{self._qmp},server=on,wait=off",
             *options,

@@ -63,20 +63,32 @@ def test_check(tmp_path: Path, firmware: str) -> None:
     assert "no kernel waits" not in said
 
 
-def test_check_on_intel(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_check_on_intel(tmp_path: Path, cpus: int) -> None:
     """From a CD, by its menu; with PML and VMX's own tests."""
     must([BUILD / "venv/bin/python", "-B", ROOT / "qualify/make_image.py",
           tmp_path, "--wait", "0", "--append",
           f"{bochs.WORDS} qualify.then=off {NO_STICK}"])
     cd = tmp_path / "fast-dirty-tracking.iso"
-    said = bochs.run(tmp_path, cd)
+    said = bochs.run(tmp_path, cd, cpus)
     assert TOLD in said
     result = unpacked(re.findall(r"^FDT1/.*$", said, re.M))
     print(row(result))
+    assert result.host["cpus"] == cpus
     assert result.passed and result.mechanism == "dirty-bits"
     assert result.count("pass") == len(result.tests) > 30
     assert all(result.host["features"][name]
                for name in ("nested-paging", "dirty-bits", "pml"))
+
+
+def test_two_cpus(tmp_path: Path) -> None:
+    words = f"qualify.mode=check qualify.then=off {NO_STICK}"
+    with Server(tmp_path, direct(PATCHED, words), cpus=2) as server:
+        said = server.wait_off()
+    result = unpacked(re.findall(r"^FDT1/.*$", said, re.M))
+    print(row(result))
+    assert result.host["cpus"] == 2
+    assert result.passed and len(result.tests) > 30
 
 
 def test_cd(tmp_path: Path) -> None:
