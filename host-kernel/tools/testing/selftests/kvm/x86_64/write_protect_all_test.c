@@ -1184,31 +1184,21 @@ static void test_rings(void)
 
 /*
  * A CPU may have more bits of guest-physical addresses than the page tables have
- * levels for.  What no slot has there is emulated, as anywhere else: in a VM that
- * enables nothing, too.
+ * levels for.  An access there is emulated, whether a slot has the page or not: in
+ * a VM that enables nothing, too.
  */
 #define BEYOND_GPA	((1UL << 48) + (1UL << 40))
 
 static void never_ends(int sig)
 {
-	TEST_FAIL("KVM tries an access to nothing again and again");
+	TEST_FAIL("KVM tries what it cannot map again and again");
 }
 
-static void test_beyond_caps(const uint32_t *caps, int nr_caps)
+static void access_nothing(struct kvm_vcpu *vcpu)
 {
 	enum guest_op op;
 	struct guest_command *c;
-	struct kvm_vcpu *vcpu;
-	struct kvm_vm *vm = toucher_vm(caps, nr_caps, 1, &vcpu);
 
-	if (vm->pa_bits <= 48) {
-		print_skip("  no such addresses");
-		kvm_vm_free(vm);
-		return;
-	}
-	/* The library takes more off for an old AMD CPU. */
-	vm->max_gfn = (1UL << (vm->pa_bits - PAGE_SHIFT)) - 1;
-	virt_pg_map(vm, TEST_GPA, BEYOND_GPA);
 	for (op = GUEST_READ; op <= GUEST_WRITE; op++) {
 		c = guest_command(vcpu);
 		c->op = op;
@@ -1226,6 +1216,52 @@ static void test_beyond_caps(const uint32_t *caps, int nr_caps)
 			    exit_reason_str(vcpu->run->exit_reason));
 		guest_finish(vcpu);
 	}
+}
+
+static void access_slot(struct kvm_vcpu *vcpu)
+{
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = BEYOND_GPA, .npages = 1,
+	};
+	unsigned long bitmap;
+	enum guest_op op;
+
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	test_mem_set(vcpu->vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	alarm(20);
+	TEST_ASSERT(!can_pre_fault() ||
+		    (__vcpu_pre_fault(vcpu, mem.gpa, PAGE_SIZE) &&
+		     errno == ENOENT), "the page was mapped");
+	kvm_vm_get_dirty_log(vcpu->vm, mem.slot, &bitmap);
+	for (op = GUEST_READ; op <= GUEST_WRITE; op++) {
+		guest_stride(vcpu, op, TEST_GPA, 0, 1, 77);
+		kvm_vm_get_dirty_log(vcpu->vm, mem.slot, &bitmap);
+		TEST_ASSERT(bitmap == (op == GUEST_WRITE),
+			    "after a %s the log is %#lx",
+			    op == GUEST_WRITE ? "write" : "read", bitmap);
+	}
+	alarm(0);
+	TEST_ASSERT(*(uint64_t *)mem.hva == 77, "the write was lost");
+	test_mem_delete(vcpu->vm, &mem);
+	test_mem_unmap(&mem);
+}
+
+static void test_beyond_caps(const uint32_t *caps, int nr_caps)
+{
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm = toucher_vm(caps, nr_caps, 1, &vcpu);
+
+	if (vm->pa_bits <= 48) {
+		print_skip("  no such addresses");
+		kvm_vm_free(vm);
+		return;
+	}
+	/* The library takes more off for an old AMD CPU. */
+	vm->max_gfn = (1UL << (vm->pa_bits - PAGE_SHIFT)) - 1;
+	virt_pg_map(vm, TEST_GPA, BEYOND_GPA);
+	access_nothing(vcpu);
+	access_slot(vcpu);
+	access_nothing(vcpu);
 	kvm_vm_free(vm);
 }
 

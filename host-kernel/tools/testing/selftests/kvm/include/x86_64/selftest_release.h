@@ -47,4 +47,39 @@
 #define VM_SHAPE_DEFAULT	VM_MODE_DEFAULT
 #endif
 
+/*
+ * 6.11: KVM_PRE_FAULT_MEMORY maps the pages of a range for a vCPU that does not
+ * run.  Returns 0, or -1 with errno.
+ */
+#ifdef KVM_PRE_FAULT_MEMORY
+static inline bool can_pre_fault(void)
+{
+	return kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY);
+}
+
+static inline int __vcpu_pre_fault(struct kvm_vcpu *vcpu, uint64_t gpa,
+				   uint64_t size)
+{
+	struct kvm_pre_fault_memory range = { .gpa = gpa, .size = size };
+	int ret;
+
+	do
+		ret = __vcpu_ioctl(vcpu, KVM_PRE_FAULT_MEMORY, &range);
+	while (!ret && range.size);
+	return ret;
+}
+#else
+static inline bool can_pre_fault(void)
+{
+	return false;
+}
+
+static inline int __vcpu_pre_fault(struct kvm_vcpu *vcpu, uint64_t gpa,
+				   uint64_t size)
+{
+	errno = ENOTTY;
+	return -1;
+}
+#endif
+
 #endif /* SELFTEST_KVM_SELFTEST_RELEASE_H */
