@@ -117,6 +117,7 @@ WHICH_PAGE = (
     Selftest(f"{RACE} -v 3 -t 4 -n"),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,zap,age,map", tdp=True),
 )
 
 OURS = (

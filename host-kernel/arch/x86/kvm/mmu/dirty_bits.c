@@ -391,7 +391,10 @@ static bool collect_table(struct collect *c, u64 *sptep, u64 spte, gfn_t gfn)
 
 	spin_lock_nested(&child->wp_lock, SINGLE_DEPTH_NESTING);
 	spte = READ_ONCE(*sptep);
-	/* If it was zapped meanwhile, that has logged the pages. */
+	/*
+	 * If it was zapped meanwhile, that has logged the pages: who zaps logs
+	 * before it gives up mmu_lock for write, or slots_lock.
+	 */
 	if (tdp_mmu_points_to(spte, PG_LEVEL_2M, child)) {
 		writable = is_writable_pte(spte);
 		pages = collect_leaves(c, child->spt, gfn);

@@ -105,6 +105,22 @@ static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 }
 
 /*
+ * The leaf that a fault puts in the place of @old_spte, made of @new_spte.  If the
+ * page was mapped already, it keeps its dirty bit.  The fault would log the page
+ * only after a collect could have looked for the bit in vain; and that would be
+ * the last collect, if the fault is KVM_PRE_FAULT_MEMORY's, which does not end
+ * when vCPUs stop.
+ */
+static inline u64 tdp_mmu_keep_dirty(struct kvm *kvm, u64 old_spte, u64 new_spte,
+				     int level)
+{
+	if (kvm_dirty_bits_enabled(kvm) && is_last_spte(old_spte, level) &&
+	    is_shadow_present_pte(old_spte) && is_shadow_present_pte(new_spte))
+		new_spte |= old_spte & shadow_dirty_mask;
+	return new_spte;
+}
+
+/*
  * Prepares @new, which takes the place of @old (or of none, NULL): if it is
  * logged by dirty bits, it gets the bitmaps for that, which are those of @old
  * if it keeps the dirty bitmap of @old.  All its regions are marked.  Returns 0

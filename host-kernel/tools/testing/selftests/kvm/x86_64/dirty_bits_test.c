@@ -664,6 +664,37 @@ static void test_split(void)
 	rig_free(&rig);
 }
 
+/*
+ * A page that is mapped once more keeps its dirty bit, for a collect to find.  All
+ * of them are logged as well, since they may have become writable.
+ */
+static void test_pre_fault(void)
+{
+	const uint64_t n = 2 * PAGES_2M, written = DIV_ROUND_UP(n, 3);
+	uint64_t collected;
+	struct rig rig;
+
+	if (!can_pre_fault())
+		return;
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, n, 0))
+		return;
+	collect(&rig);
+	write_pages(&rig, 0, n, 3);
+	take(&rig);
+	TEST_ASSERT(!__vcpu_pre_fault(rig.vcpu, rig.mem.gpa, n * PAGE_SIZE),
+		    "KVM_PRE_FAULT_MEMORY: %s", strerror(errno));
+	expect_pages(take(&rig), n, "mapped again");
+	collected = vm_get_stat(rig.vm, "dirty_bits_pages");
+	expect_pages(collect(&rig), n, "logged twice");
+	collected = vm_get_stat(rig.vm, "dirty_bits_pages") - collected;
+	expect_pages(collected - n, written, "dirty bits that were kept");
+	collect(&rig);
+	write_pages(&rig, 1, n - 1, 5);
+	collect(&rig);
+	expect(&rig, 1, n - 1, 5, "after that");
+	rig_free(&rig);
+}
+
 static const struct named_test tests[] = {
 	{ "opt-in", test_opt_in },
 	{ "arguments", test_arguments },
@@ -672,6 +703,7 @@ static const struct named_test tests[] = {
 	{ "wrprot", test_wrprot },
 	{ "neighbours", test_neighbours },
 	{ "beyond", test_beyond },
+	{ "pre-fault", test_pre_fault },
 	{ "slot-goes", test_slot_goes },
 	{ "log", test_log },
 	{ "split", test_split },

@@ -129,6 +129,7 @@ struct run {
 
 	struct kvm_vm *vm;
 	struct kvm_vcpu *vcpus[GUEST_MAX_VCPUS];
+	struct kvm_vcpu *idle_vcpu;	/* on whose behalf pages are mapped */
 	int stats[GUEST_MAX_VCPUS];	/* no new ones while a vCPU runs */
 	struct test_mem mem;
 	struct test_mem other;
@@ -400,6 +401,26 @@ static void aggressor_age(uint64_t *seed)
 	usleep(random_below(seed, 5000));
 }
 
+/*
+ * Pages are mapped that may be mapped already, and by nobody who can be stopped.
+ * Linux 6.12 does not notice in the ioctl that a slot was deleted, which makes
+ * all roots obsolete, and tries forever: so not together with "slot".
+ */
+static void aggressor_map(uint64_t *seed)
+{
+	uint64_t page = random_below(seed, run.mem.npages);
+	uint64_t n = min(1 + random_below(seed, 64), run.mem.npages - page);
+
+	if (!can_pre_fault()) {
+		usleep(100000);
+		return;
+	}
+	TEST_ASSERT(!__vcpu_pre_fault(run.idle_vcpu,
+				      run.mem.gpa + page * PAGE_SIZE,
+				      n * PAGE_SIZE),
+		    "KVM_PRE_FAULT_MEMORY: %s", strerror(errno));
+}
+
 static const struct aggressor {
 	const char *name;
 	void (*act)(uint64_t *seed);
@@ -413,6 +434,7 @@ static const struct aggressor {
 	{ "thp", aggressor_thp },
 	{ "ksm", aggressor_ksm },
 	{ "age", aggressor_age },
+	{ "map", aggressor_map },
 };
 
 static void *aggressor_thread(void *arg)
@@ -781,6 +803,8 @@ static void create_vm(void)
 		if (run.harvest == HARVEST_RING)
 			vcpu_map_dirty_ring(run.vcpus[v]);
 	}
+	if (wanted("map"))
+		run.idle_vcpu = vm_vcpu_add(run.vm, v, guest_code);
 	sync_global_to_guest(run.vm, nested_vcpus);
 	run.control = addr_gva2hva(run.vm, (vm_vaddr_t)&control);
 	run.control->gpa = run.mem.gpa;
@@ -1013,6 +1037,13 @@ int main(int argc, char *argv[])
 	if (wanted("rearm"))
 		TEST_ASSERT(run.rearm != REARM_NONE || run.harvest == HARVEST_BITS,
 			    "-x rearm with -w none");
+	/*
+	 * A page that is mapped so is logged once it is writable.  Others than a
+	 * collect may look in between, unless the ioctl has to end first.
+	 */
+	TEST_ASSERT(!wanted("map") ||
+		    (run.harvest == HARVEST_BITS && !wanted("slot")),
+		    "-x map goes with -m bits only, and not with -x slot");
 	if (run.nested)
 		TEST_REQUIRE(nested_guests_supported());
 	/*
