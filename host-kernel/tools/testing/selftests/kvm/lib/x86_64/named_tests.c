@@ -38,7 +38,7 @@ const char *named_argument(int argc, char *argv[],
 	if (only && only[0] == '-') {
 		printf("usage: %s [test], one of:", argv[0]);
 		print_test_names(tests, n);
-		exit(0);
+		exit(strcmp(only, "-h") != 0);
 	}
 	return only;
 }
