@@ -66,8 +66,10 @@ def test_check(tmp_path: Path, firmware: str) -> None:
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_check_on_intel(tmp_path: Path, cpus: int) -> None:
     """From a CD, by its menu; with PML and VMX's own tests."""
+    commit = subprocess.check_output(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"], text=True)
     must([BUILD / "venv/bin/python", "-B", ROOT / "qualify/make_image.py",
-          tmp_path, "--wait", "0", "--append",
+          tmp_path, "--commit", commit.strip(), "--wait", "0", "--append",
           f"{bochs.WORDS} qualify.then=off {NO_STICK}"])
     cd = tmp_path / "fast-dirty-tracking.iso"
     said = bochs.run(tmp_path, cd, cpus)
