@@ -10,7 +10,6 @@
 #include "qemu/timer.h"
 #include "exec/target_page.h"
 #include "hw/core/cpu.h"
-#include "migration/colo.h"
 #include "qapi/qapi-events-dirty-tracking.h"
 #include "sysemu/dirty-tracking.h"
 #include "sysemu/dirty-tracking-release.h"
@@ -377,25 +376,20 @@ void converge_sync_locked(void)
     converge.sync_locked = converge_now();
 }
 
-void converge_end_round(void)
+static void converge_round_ended(double now)
 {
-    double now = converge_now(), seconds;
+    double seconds;
 
-    if (converge.sync_locked) {
-        converge.sync = (PaceSync) {
-            .all = now - converge.sync_began,
-            .locked = now - converge.sync_locked,
-        };
-        converge.sync_locked = 0;
-    }
+    converge.sync = (PaceSync) {
+        .all = now - converge.sync_began,
+        .locked = now - converge.sync_locked,
+    };
+    converge.sync_locked = 0;
     converge.round_end = converge_sent() + converge_remaining();
-    if (migration_sync_count() == 1) {
-        throttle_forget(&converge.throttle);
-        memset(&converge, 0, sizeof(converge));
-    } else if (migration_sync_count() == 2) {
+    if (!converge.pace.last) {
         pace_count_from(&converge.pace, now, converge_remaining(),
                         converge_sent());
-    } else if (!migration_in_colo_state()) {
+    } else {
         seconds = converge_count(now);
         if (seconds && converge_steers()) {
             throttle_steer(&converge.throttle, seconds);
@@ -404,6 +398,22 @@ void converge_end_round(void)
     /* A sync is a look, too. */
     converge.next_look = MAX(converge.next_look,
                              now + PACE_PERIOD_SECONDS);
+}
+
+/*
+ * Other syncs end no round: the last one, COLO's, and those of upstream's timer,
+ * in the main thread.  All is under the BQL.  The timer's may come while the
+ * migration thread, in a sync of its own, has let the BQL go (with TCG, and with
+ * rings): it then counts for that sync, which ends just after it.
+ */
+void converge_end_sync(void)
+{
+    if (migration_sync_count() == 1) {
+        throttle_forget(&converge.throttle);
+        memset(&converge, 0, sizeof(converge));
+    } else if (converge.sync_locked) {
+        converge_round_ended(converge_now());
+    }
 }
 
 uint64_t converge_stop_size(uint64_t size)

@@ -30,10 +30,11 @@
 #include "qapi/qapi-types-migration.h"
 
 /*
- * converge_end_round: A sync has ended a round, or the set-up of a migration.
- * Called with the BQL held.
+ * converge_end_sync: A sync has ended, of whatever kind.  If it was that of
+ * converge_sync_locked(), a round has ended, too; the first one of all ends the
+ * set-up of a migration.  Called with the BQL held, on any thread.
  */
-void converge_end_round(void);
+void converge_end_sync(void);
 
 /*
  * converge_sync_ahead: A sync that ends a round is about to follow.  Called
