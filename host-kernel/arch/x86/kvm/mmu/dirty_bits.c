@@ -278,6 +278,13 @@ void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 	srcu_read_unlock(&kvm->srcu, idx);
 }
 
+u64 __tdp_mmu_keep_dirty(u64 old_spte, u64 new_spte, int level)
+{
+	if (is_dirty_leaf(old_spte, level) && is_shadow_present_pte(new_spte))
+		new_spte |= shadow_dirty_mask;
+	return new_spte;
+}
+
 /*
  * Clears the bits @clear, one of which is the dirty bit, if that is set.
  * Returns whether it was.

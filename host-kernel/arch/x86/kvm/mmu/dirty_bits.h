@@ -37,6 +37,7 @@ void __tdp_mmu_unlock_link(struct kvm_mmu_page *table);
 void __kvm_mark_relog(const struct kvm_memory_slot *slot, gfn_t gfn);
 void __tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 			      u64 old_spte, u64 new_spte, int level);
+u64 __tdp_mmu_keep_dirty(u64 old_spte, u64 new_spte, int level);
 
 /*
  * Marks the region that @table maps in all slots that have pages there: the
@@ -114,9 +115,8 @@ static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 static inline u64 tdp_mmu_keep_dirty(struct kvm *kvm, u64 old_spte, u64 new_spte,
 				     int level)
 {
-	if (kvm_dirty_bits_enabled(kvm) && is_last_spte(old_spte, level) &&
-	    is_shadow_present_pte(old_spte) && is_shadow_present_pte(new_spte))
-		new_spte |= old_spte & shadow_dirty_mask;
+	if (kvm_dirty_bits_enabled(kvm))
+		new_spte = __tdp_mmu_keep_dirty(old_spte, new_spte, level);
 	return new_spte;
 }
 

@@ -129,7 +129,7 @@ struct run {
 
 	struct kvm_vm *vm;
 	struct kvm_vcpu *vcpus[GUEST_MAX_VCPUS];
-	struct kvm_vcpu *idle_vcpu;	/* on whose behalf pages are mapped */
+	struct kvm_vcpu *idle_vcpu;	/* for KVM_PRE_FAULT_MEMORY, if wanted */
 	int stats[GUEST_MAX_VCPUS];	/* no new ones while a vCPU runs */
 	struct test_mem mem;
 	struct test_mem other;
@@ -411,7 +411,7 @@ static void aggressor_map(uint64_t *seed)
 	uint64_t page = random_below(seed, run.mem.npages);
 	uint64_t n = min(1 + random_below(seed, 64), run.mem.npages - page);
 
-	if (!can_pre_fault()) {
+	if (!run.idle_vcpu) {
 		usleep(100000);
 		return;
 	}
@@ -803,7 +803,7 @@ static void create_vm(void)
 		if (run.harvest == HARVEST_RING)
 			vcpu_map_dirty_ring(run.vcpus[v]);
 	}
-	if (wanted("map"))
+	if (wanted("map") && can_pre_fault())
 		run.idle_vcpu = vm_vcpu_add(run.vm, v, guest_code);
 	sync_global_to_guest(run.vm, nested_vcpus);
 	run.control = addr_gva2hva(run.vm, (vm_vaddr_t)&control);
