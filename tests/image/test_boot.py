@@ -14,6 +14,7 @@ import pytest
 
 from qualify.codes import unpacked
 from qualify.result import parse, row
+from tests.bench.versions import output
 from tests.lab.lab import must
 from tests.migration.guest import BUILD, ROOT
 from tests.mutants.kernel import build
@@ -66,10 +67,9 @@ def test_check(tmp_path: Path, firmware: str) -> None:
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_check_on_intel(tmp_path: Path, cpus: int) -> None:
     """From a CD, by its menu; with PML and VMX's own tests."""
-    commit = subprocess.check_output(
-        ["git", "-C", ROOT, "describe", "--always", "--dirty"], text=True)
     must([BUILD / "venv/bin/python", "-B", ROOT / "qualify/make_image.py",
-          tmp_path, "--commit", commit.strip(), "--wait", "0", "--append",
+          tmp_path, "--commit", output("git", "describe", "--always", "--dirty"),
+          "--wait", "0", "--append",
           f"{bochs.WORDS} qualify.then=off {NO_STICK}"])
     cd = tmp_path / "fast-dirty-tracking.iso"
     said = bochs.run(tmp_path, cd, cpus)
@@ -167,7 +167,8 @@ DEATHS = {
     "PANIC": ("Kernel panic - not syncing: dumptest", False),
     "EXCEPTION": ("BUG: kernel NULL pointer dereference", False),
     # RCU may notice before the watchdog.
-    "SOFTLOCKUP": ("soft lockup - CPU#0 stuck for|rcu_sched detected stalls", False),
+    "SOFTLOCKUP": ("watchdog: BUG: soft lockup - CPU#0 stuck for"
+                   "|rcu: INFO: rcu_sched detected stalls on CPUs", False),
     "WARNING": ("WARNING: CPU: 0 PID: ", True),
 }
 
