@@ -389,6 +389,7 @@ static unsigned long add_word(PageBitmap *map, unsigned long page,
 typedef struct Harvest {
     PageBitmap *dest;
     PageBitmap *added;
+    PageBitmap *found;
     unsigned long *words;
     unsigned long dest_first;
     unsigned long first;
@@ -403,6 +404,9 @@ static unsigned long give_word(const Harvest *harvest, unsigned long page,
 
     if (added && harvest->added) {
         add_word(harvest->added, page, added);
+    }
+    if (harvest->found) {
+        add_word(harvest->found, page, bits);
     }
     return ctpopl(added);
 }
@@ -471,7 +475,7 @@ static unsigned long harvest_groups(const Harvest *harvest,
  * stay: it may stand for pages outside the range.
  */
 unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
-                                  unsigned long dest_first,
+                                  PageBitmap *found, unsigned long dest_first,
                                   unsigned long *block, unsigned long size,
                                   unsigned long first, unsigned long pages)
 {
@@ -479,6 +483,7 @@ unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
     Harvest harvest = {
         .dest = dest,
         .added = added,
+        .found = found,
         .words = block,
         .dest_first = dest_first,
         .first = first,

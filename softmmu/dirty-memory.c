@@ -11,8 +11,8 @@
 #include "qemu/rcu.h"
 #include "sysemu/dirty-tracking.h"
 
-static uint64_t harvest_block(RAMBlock *rb, unsigned long first,
-                              unsigned long pages)
+static uint64_t harvest_block(RAMBlock *rb, PageBitmap *found,
+                              unsigned long first, unsigned long pages)
 {
     unsigned long **blocks =
         qatomic_rcu_read(&ram_list.dirty_memory[DIRTY_MEMORY_MIGRATION])
@@ -27,8 +27,8 @@ static uint64_t harvest_block(RAMBlock *rb, unsigned long first,
         unsigned long offset = (base + first) % DIRTY_MEMORY_BLOCK_SIZE;
         unsigned long n = MIN(end - first, DIRTY_MEMORY_BLOCK_SIZE - offset);
 
-        count += page_bitmap_harvest(rb->bmap, rb->written, first, block,
-                                     DIRTY_MEMORY_BLOCK_SIZE, offset, n);
+        count += page_bitmap_harvest(rb->bmap, rb->written, found, first,
+                                     block, DIRTY_MEMORY_BLOCK_SIZE, offset, n);
         first += n;
     }
     return count;
@@ -49,7 +49,7 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     if (!pages) {
         return 0;
     }
-    count = harvest_block(rb, first, pages);
+    count = harvest_block(rb, NULL, first, pages);
     cpu_physical_memory_dirty_bits_cleared(rb->offset + start, length);
     if (rb->clear_bmap) {
         clear_bmap_set(rb, first, pages);
@@ -59,15 +59,19 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     return count;
 }
 
-/* From here on takes tell what they add to rb->bmap. */
-static void count_takes(RAMBlock *rb)
+/* From here on @map tells what was taken since the last sync. */
+static void record_takes(RAMBlock *rb, PageBitmap **map)
 {
-    if (!rb->written) {
-        rb->written = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
+    if (!*map) {
+        *map = page_bitmap_new(rb->max_length >> TARGET_PAGE_BITS);
     }
 }
 
-/* The chunk is armed and stays so: none of its pages go to rb->clear_bmap. */
+/*
+ * The chunk is armed and stays so: none of its pages go to rb->clear_bmap.  Nor
+ * to rb->looked: in the first round they may be all that the guest has ever
+ * written, and no free page could be left out.
+ */
 uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
 {
     unsigned long chunk = 1UL << rb->clear_bmap_shift;
@@ -77,9 +81,9 @@ uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
     if (!dirty_tracking_clear_publishes()) {
         return 0;
     }
-    count_takes(rb);
+    record_takes(rb, &rb->written);
     RCU_READ_LOCK_GUARD();
-    return harvest_block(rb, first, end - first);
+    return harvest_block(rb, NULL, first, end - first);
 }
 
 uint64_t cpu_physical_memory_take_published(RAMBlock *rb)
@@ -89,8 +93,19 @@ uint64_t cpu_physical_memory_take_published(RAMBlock *rb)
     if (!dirty_tracking_clear_publishes()) {
         clear_bmap_set(rb, 0, pages);
     }
-    count_takes(rb);
-    return harvest_block(rb, 0, pages);
+    record_takes(rb, &rb->written);
+    record_takes(rb, &rb->looked);
+    return harvest_block(rb, rb->looked, 0, pages);
+}
+
+/* Returns: the first page from @first on, below @end, that was taken. */
+static unsigned long next_taken(const RAMBlock *rb, unsigned long end,
+                                unsigned long first)
+{
+    if (rb->written) {
+        end = page_bitmap_next(rb->written, end, first);
+    }
+    return rb->looked ? page_bitmap_next(rb->looked, end, first) : end;
 }
 
 uint64_t cpu_physical_memory_forget(RAMBlock *rb, unsigned long first,
@@ -100,7 +115,7 @@ uint64_t cpu_physical_memory_forget(RAMBlock *rb, unsigned long first,
     uint64_t count = 0;
 
     for (; first < end; first = kept + 1) {
-        kept = rb->written ? page_bitmap_next(rb->written, end, first) : end;
+        kept = next_taken(rb, end, first);
         count += page_bitmap_clear(rb->bmap, first, kept - first);
     }
     return count;
@@ -109,7 +124,10 @@ uint64_t cpu_physical_memory_forget(RAMBlock *rb, unsigned long first,
 /* A clear may find a page, which is sent, written again and found by a sync. */
 uint64_t cpu_physical_memory_count_written(RAMBlock *rb, uint64_t synced)
 {
-    return rb->written ?
-        page_bitmap_clear(rb->written, 0, rb->used_length >> TARGET_PAGE_BITS) :
-        synced;
+    unsigned long pages = rb->used_length >> TARGET_PAGE_BITS;
+
+    if (rb->looked) {
+        page_bitmap_clear(rb->looked, 0, pages);
+    }
+    return rb->written ? page_bitmap_clear(rb->written, 0, pages) : synced;
 }

@@ -80,6 +80,8 @@ uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
  * @rb->clear_bmap that pages are to be re-armed.  For accelerators that publish
  * by themselves: TCG's vCPUs would not set the bits again.  Called with the
  * lock that guards @rb->bmap, in an RCU critical section; the BQL is not needed.
+ * Allocates @rb->written and @rb->looked, which have to be given to
+ * page_bitmap_free() when @rb->bmap is.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
@@ -87,10 +89,11 @@ uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
 /*
  * cpu_physical_memory_forget:
  * The guest has said that it does not use [@first, @first + @pages) of @rb: these
- * pages need not be sent.  It may have taken some back since it said so.  A page
- * of which that is known already, as a take has found it written, stays in
- * @rb->bmap; no later sync would find it.  Called with the lock that guards
- * @rb->bmap.
+ * pages need not be sent.  It may have taken some back since it said so, and
+ * written them, and no later sync would find those that were taken meanwhile.
+ * So they stay in @rb->bmap: all that cpu_physical_memory_take_published() has
+ * taken since the last sync, and what cpu_physical_memory_take_cleared() has
+ * added.  Called with the lock that guards @rb->bmap.
  * Returns: how many pages were in @rb->bmap and are no longer.
  */
 uint64_t cpu_physical_memory_forget(struct RAMBlock *rb, unsigned long first,

@@ -83,12 +83,13 @@ void page_bitmap_assign_complement_le(PageBitmap *map,
  * Take the bits of @pages pages from @first on out of @block, which has @size
  * pages, and set those pages in @dest, from @dest_first on.  Both begin at a
  * word's first bit.  Bits of @block may be set meanwhile, if page_block_mark()
- * follows, but only one may take them.  The pages of @dest that were not set
- * before are set in @added too, unless that is NULL.
+ * follows, but only one may take them.  All of these pages are set in @found
+ * too, and those that were not set in @dest before in @added, unless that is
+ * NULL.
  * Returns: how many pages of @dest were not set before.
  */
 unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
-                                  unsigned long dest_first,
+                                  PageBitmap *found, unsigned long dest_first,
                                   unsigned long *block, unsigned long size,
                                   unsigned long first, unsigned long pages);
 

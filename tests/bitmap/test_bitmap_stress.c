@@ -45,11 +45,11 @@ static void harvest(PageBitmap *dest, bool parts)
     const unsigned long border = PAGE_GROUP + 128;
 
     if (parts) {
-        page_bitmap_harvest(dest, NULL, 0, block, SIZE, 0, border);
-        page_bitmap_harvest(dest, NULL, border, block, SIZE, border,
+        page_bitmap_harvest(dest, NULL, NULL, 0, block, SIZE, 0, border);
+        page_bitmap_harvest(dest, NULL, NULL, border, block, SIZE, border,
                             SIZE - border);
     } else {
-        page_bitmap_harvest(dest, NULL, 0, block, SIZE, 0, SIZE);
+        page_bitmap_harvest(dest, NULL, NULL, 0, block, SIZE, 0, SIZE);
     }
 }
 

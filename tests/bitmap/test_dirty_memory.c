@@ -74,6 +74,7 @@ static void end(void)
 {
     page_bitmap_free(rb.bmap);
     page_bitmap_free(rb.written);
+    page_bitmap_free(rb.looked);
     g_free(rb.clear_bmap);
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         g_free(dirty.blocks[i]);
@@ -244,6 +245,35 @@ static void test_forgotten(void)
     end();
 }
 
+/* A look finds a page that is to be sent anyway, and no sync will. */
+static void test_looked(void)
+{
+    for (int finds = 0; finds < 2; finds++) {
+        begin(finds);
+        page_bitmap_set_all(rb.bmap);
+        write_page(20);
+        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 0);
+        g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 0);
+        g_assert_true(page_bitmap_test(rb.bmap, 20));
+        g_assert_cmpuint(cpu_physical_memory_forget(&rb, 0, PAGES), ==,
+                         PAGES - 1);
+        check_sync(0, 0);
+        g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
+        end();
+    }
+}
+
+/* What a clear finds may be older than what the guest says of a page. */
+static void test_cleared_and_forgotten(void)
+{
+    begin(true);
+    page_bitmap_set_all(rb.bmap);
+    write_page(20);
+    g_assert_cmpuint(clear_chunk(20), ==, 0);
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
+    end();
+}
+
 /* Compares with the set of pages that each period added to the bitmap. */
 static void test_random(void)
 {
@@ -299,6 +329,9 @@ int main(int argc, char **argv)
                     test_clears_find_nothing);
     g_test_add_func("/dirty_memory/published", test_published);
     g_test_add_func("/dirty_memory/forgotten", test_forgotten);
+    g_test_add_func("/dirty_memory/looked", test_looked);
+    g_test_add_func("/dirty_memory/cleared-and-forgotten",
+                    test_cleared_and_forgotten);
     g_test_add_func("/dirty_memory/random", test_random);
     return g_test_run();
 }

@@ -257,7 +257,7 @@ static void step_harvest(Model *m)
     unsigned long dest = any(m->pages) / BITS_PER_LONG * BITS_PER_LONG;
     unsigned long first = any(2 * PAGE_GROUP / BITS_PER_LONG) * BITS_PER_LONG;
     unsigned long pages = any(m->pages - dest + 1), n = 0;
-    Model added = model_new(m->pages);
+    Model added = model_new(m->pages), found = model_new(m->pages);
 
     if (all) {
         dest = 0;
@@ -269,15 +269,18 @@ static void step_harvest(Model *m)
     memcpy(left, block, BITS_TO_LONGS(size) * sizeof(unsigned long));
     for (unsigned long page = 0; page < pages; page++) {
         if (test_and_clear_bit(first + page, left)) {
+            found.set[dest + page] = true;
             added.set[dest + page] = !m->set[dest + page];
             n += added.set[dest + page];
             m->set[dest + page] = true;
         }
     }
-    g_assert_cmpuint(page_bitmap_harvest(m->map, added.map, dest, block, size,
-                                         first, pages), ==, n);
+    g_assert_cmpuint(page_bitmap_harvest(m->map, added.map, found.map, dest,
+                                         block, size, first, pages), ==, n);
     model_check(&added);
+    model_check(&found);
     model_free(&added);
+    model_free(&found);
     g_assert_cmpmem(block, BITS_TO_LONGS(size) * sizeof(unsigned long),
                     left, BITS_TO_LONGS(size) * sizeof(unsigned long));
     block_check(block, size);
@@ -344,8 +347,8 @@ static void race_set(void)
 
 static void race_harvest_part(unsigned long first, unsigned long end)
 {
-    page_bitmap_harvest(race.dest, NULL, first, race.block, RACE_PAGES, first,
-                        end - first);
+    page_bitmap_harvest(race.dest, NULL, NULL, first, race.block, RACE_PAGES,
+                        first, end - first);
 }
 
 static void race_harvest(void)

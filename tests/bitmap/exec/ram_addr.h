@@ -17,6 +17,7 @@ typedef struct RAMBlock {
     ram_addr_t max_length;
     PageBitmap *bmap;
     PageBitmap *written;
+    PageBitmap *looked;
     unsigned long *clear_bmap;
     uint8_t clear_bmap_shift;
 } RAMBlock;
