@@ -23,12 +23,6 @@
 #include "vcpu-shares.h"
 
 /*
- * Looks take a fifth of the time at the most, most of it for pages that the next
- * sync would have to harvest without them.
- */
-#define LOOK_PART 4
-
-/*
  * vCPUs that are slowed down run and sleep in turn, so that a single look may
  * see nothing but sleep.  What was seen counts for less the longer ago it was:
  * after so many seconds, 37%.
@@ -52,7 +46,9 @@ static struct {
     double sync_began;          /* its collect ahead, and with the BQL */
     double sync_locked;
     double next_look;           /* not before that */
+    double next_crossing;       /* the same */
     uint64_t round_end;         /* pages sent, when as many were as remained */
+    uint64_t others;            /* bytes that remain, beside the guest's RAM */
     bool stalled;
     bool above;                 /* more remains than may at the stop */
     bool crossed;               /* for converge_crossed() */
@@ -87,15 +83,33 @@ static double converge_threshold(void)
     return migrate_get_current()->parameters.throttle_trigger_threshold / 100.0;
 }
 
+void converge_pending(uint64_t bytes)
+{
+    uint64_t ram = ram_bytes_remaining();
+
+    converge.others = bytes > ram ? bytes - ram : 0;
+}
+
+uint64_t converge_room(void)
+{
+    uint64_t size = migrate_get_current()->threshold_size;
+
+    return size > converge.others ? size - converge.others : 0;
+}
+
 bool converge_crosses(uint64_t pages)
 {
-    bool above = pages * qemu_target_page_size() >=
-        migrate_get_current()->threshold_size;
-    bool crosses = converge.above && !above && !migration_in_postcopy();
-
-    converge.above = above;
-    converge.crossed |= crosses;
-    return crosses;
+    if (pages * qemu_target_page_size() >= converge_room()) {
+        converge.above = true;
+        return false;
+    }
+    if (!converge.above || migration_in_postcopy() ||
+        converge_now() < converge.next_crossing) {
+        return false;
+    }
+    converge.above = false;
+    converge.crossed = true;
+    return true;
 }
 
 bool converge_crossed(void)
@@ -351,8 +365,7 @@ void converge_run(void)
     dirty_tracking_look();
     ram_take_published();
     end = converge_now();
-    converge.next_look = MAX(now + PACE_PERIOD_SECONDS,
-                             end + (end - now) * LOOK_PART);
+    converge.next_look = pace_again(now, end);
     if (converge_is_round_over()) {
         ram_sync_round();
     }
@@ -376,9 +389,9 @@ void converge_sync_locked(void)
     converge.sync_locked = converge_now();
 }
 
-static void converge_round_ended(double now)
+static void converge_round_ended(void)
 {
-    double seconds;
+    double now = converge_now(), seconds;
 
     converge.sync = (PaceSync) {
         .all = now - converge.sync_began,
@@ -395,6 +408,7 @@ static void converge_round_ended(double now)
             throttle_steer(&converge.throttle, seconds);
         }
     }
+    converge.next_crossing = pace_again(converge.sync_began, now);
     /* A sync is a look, too. */
     converge.next_look = MAX(converge.next_look,
                              now + PACE_PERIOD_SECONDS);
@@ -412,13 +426,14 @@ void converge_end_sync(void)
         throttle_forget(&converge.throttle);
         memset(&converge, 0, sizeof(converge));
     } else if (converge.sync_locked) {
-        converge_round_ended(converge_now());
+        converge_round_ended();
     }
 }
 
 uint64_t converge_stop_size(uint64_t size)
 {
     return pace_stop_size(&converge.pace, &converge.sync, size,
+                          MIN(converge.others, size),
                           migrate_get_current()->parameters.downtime_limit /
                           1000.0, qemu_target_page_size());
 }

@@ -66,8 +66,22 @@ void converge_run(void);
 void converge_end(void);
 
 /*
- * converge_crosses: @pages remain.  Returns: whether they are for the first time
- * since a sync few enough for the guest to be stopped; it is time to sync then.
+ * converge_pending: @bytes remain of all that is to be sent, RAM and others.  To
+ * be called when QEMU has counted them for the next iteration.
+ */
+void converge_pending(uint64_t bytes);
+
+/*
+ * converge_room: Returns: of the bytes that may remain when the guest is
+ * stopped, those that others than RAM leave to it.
+ */
+uint64_t converge_room(void);
+
+/*
+ * converge_crosses: @pages of RAM remain.  Returns: whether they are for the
+ * first time since a sync few enough for the guest to be stopped; it is time to
+ * sync then.  If the last sync was too short a time ago, that of each iteration
+ * follows, as in QEMU without this.
  */
 bool converge_crosses(uint64_t pages);
 

@@ -77,10 +77,8 @@ static void hot_ram_choose(uint64_t budget)
  */
 static uint64_t hot_ram_budget(void)
 {
-    uint64_t limit = migrate_get_current()->threshold_size;
-
     return converge_stalled() ?
-        limit / qemu_target_page_size() / BUDGET_PART : 0;
+        converge_room() / qemu_target_page_size() / BUDGET_PART : 0;
 }
 
 /* The first sync is part of the set-up, and so ends no round. */
@@ -97,8 +95,7 @@ void hot_ram_end_round(void)
 
 void hot_ram_end_pass(uint64_t pages)
 {
-    if (pages * qemu_target_page_size() >=
-        migrate_get_current()->threshold_size) {
+    if (pages * qemu_target_page_size() >= converge_room()) {
         hot_ram_release();
     }
 }

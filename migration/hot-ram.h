@@ -5,8 +5,8 @@
  *
  * hot-pages.h chooses the pages of one block; this file serves all blocks, and
  * decides for how many pages there is room.  Pages that wait may fill half of
- * what can be sent within the downtime limit at the measured bandwidth; the
- * other half is for the pages that the guest writes in the last round.  Pages
+ * what others than RAM leave of the downtime limit (converge_room()); the other
+ * half is for the pages that the guest writes in the last round.  Pages
  * that wait count as pages that remain, so the limit holds, and when a
  * migration may end is decided as in upstream QEMU.
  *
@@ -22,9 +22,9 @@
 /*
  * hot_ram_end_round:
  * A sync has ended a round: choose the pages that wait in the next round.  No
- * page waits as long as rounds shrink (converge.h), if the guest has stopped, since it is time to send them all then,
- * or if the parameter hot-pages-wait is off.  Called in an RCU critical
- * section.
+ * page waits as long as rounds shrink (converge.h), if the guest has stopped,
+ * since it is time to send them all then, or if the parameter hot-pages-wait is
+ * off.  Called in an RCU critical section.
  */
 void hot_ram_end_round(void);
 
@@ -33,8 +33,8 @@ void hot_ram_end_round(void);
  * Only the @pages that wait are left to send.  If they are more than may remain
  * when the guest stops, no page waits any longer: otherwise the migration would
  * send nothing more and never sync again.  This happens when the bandwidth
- * falls, and when clearing a chunk finds more dirty pages.  Called in an RCU
- * critical section.
+ * falls, when clearing a chunk finds more dirty pages, and when more of
+ * something else is to be sent.  Called in an RCU critical section.
  */
 void hot_ram_end_pass(uint64_t pages);
 

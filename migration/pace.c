@@ -33,6 +33,12 @@ bool pace_count(Pace *pace, double now, uint64_t remaining, uint64_t sent,
     return true;
 }
 
+double pace_again(double began, double ended)
+{
+    return MAX(began + PACE_PERIOD_SECONDS,
+               ended + (ended - began) * PACE_REST_PART);
+}
+
 double pace_excess(const Pace *pace, double threshold)
 {
     return pace->sent_per_second ?
@@ -47,12 +53,13 @@ static double pace_written_ahead(const Pace *pace, const PaceSync *sync)
 }
 
 double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
-                      double limit, double page_size)
+                      double others, double limit, double page_size)
 {
     double left = limit - PACE_STOP_SECONDS - sync->locked;
     double ahead = pace_written_ahead(pace, sync) * page_size;
 
-    return limit > 0 ? MAX(size * left / limit - ahead, size / 2) : 0;
+    return limit > 0 ? MAX(size * left / limit - ahead,
+                           (size + others) / 2) : 0;
 }
 
 double pace_stop_seconds(const Pace *pace, const PaceSync *sync)

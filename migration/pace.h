@@ -17,6 +17,9 @@
 /* Shorter periods are not counted: what a vCPU does in one is chance. */
 #define PACE_PERIOD_SECONDS 0.050
 
+/* What may turn out to have been in vain takes a fifth of the time at the most. */
+#define PACE_REST_PART 4
+
 /* So many periods in a row in which rounds do not shrink are not a burst. */
 #define PACE_BAD_IN_A_ROW 2
 
@@ -60,6 +63,13 @@ bool pace_count(Pace *pace, double now, uint64_t remaining, uint64_t sent,
                 double threshold);
 
 /*
+ * pace_again: Returns: when to do again what has taken from @began to @ended, and
+ * may have been in vain.  Looks are, for pages that the next sync would have
+ * found in the same time, and syncs before a stop if they find too much for it.
+ */
+double pace_again(double began, double ended);
+
+/*
  * pace_excess: how many times as much became dirty as @threshold allows; infinite
  * if nothing was ever counted as sent.
  */
@@ -68,18 +78,20 @@ double pace_excess(const Pace *pace, double threshold);
 /*
  * pace_stop_size:
  * @size: what is sent in @limit
+ * @others: the part of @size, or all of it, that remains beside pages
  * @limit: the downtime limit
  * @page_size: in the unit of @size
  *
  * The limit is also for the last sync, the devices, and the pages that become
- * dirty between the decision to stop and the stop.  At least half of it is for
- * the pages that remain: otherwise a limit that is too small by itself would
+ * dirty between the decision to stop and the stop.  At least half of what others
+ * leave is for the pages that remain: otherwise a limit that is too small by itself would
  * keep the migration from ending, which QEMU without this lets end.
  *
- * Returns: the part of @size that may remain when the guest is to be stopped.
+ * Returns: the part of @size that may remain when the guest is to be stopped,
+ * others and pages together.
  */
 double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
-                      double limit, double page_size);
+                      double others, double limit, double page_size);
 
 /*
  * pace_stop_seconds: Returns: how long the stop would take with what remained

@@ -95,7 +95,7 @@ static void test_stop_size(void)
     const PaceSync sync = { .all = 0.050, .locked = 0.015 };
     const double size = 0.100 * 10000 * PAGE;
 
-    expect(pace_stop_size(&pace, &sync, size, 0.100, PAGE), 700 * PAGE);
+    expect(pace_stop_size(&pace, &sync, size, 0, 0.100, PAGE), 700 * PAGE);
     expect(pace_stop_seconds(&pace, &sync), 0.010 + 0.015 + 0.035);
 }
 
@@ -106,10 +106,21 @@ static void test_least(void)
     const Pace still = { .sent_per_second = 1000 };
     const PaceSync slow = { .all = 2, .locked = 1 }, at_once = { 0 };
 
-    expect(pace_stop_size(&still, &slow, 4000, 0.100, PAGE), 2000);
-    expect(pace_stop_size(&fast, &slow, 4000, 10, PAGE), 2000);
-    expect(pace_stop_size(&still, &at_once, 4000, 0.001, PAGE), 2000);
-    expect(pace_stop_size(&still, &at_once, 0, 0, PAGE), 0);
+    expect(pace_stop_size(&still, &slow, 4000, 0, 0.100, PAGE), 2000);
+    expect(pace_stop_size(&fast, &slow, 4000, 0, 10, PAGE), 2000);
+    expect(pace_stop_size(&still, &at_once, 4000, 0, 0.001, PAGE), 2000);
+    expect(pace_stop_size(&still, &at_once, 0, 0, 0, PAGE), 0);
+    /* What others leave is divided, not what they need. */
+    expect(pace_stop_size(&still, &at_once, 4000, 3000, 0.001, PAGE), 3500);
+    expect(pace_stop_size(&still, &at_once, 4000, 4000, 0.001, PAGE), 4000);
+}
+
+/* A fifth of the time, and not more often than 20 times a second. */
+static void test_again(void)
+{
+    expect(pace_again(7, 7), 7.050);
+    expect(pace_again(7, 7.010), 7.050);
+    expect(pace_again(7, 7.100), 7.500);
 }
 
 /* Before anything was counted only what is known counts. */
@@ -118,7 +129,7 @@ static void test_unknown(void)
     const Pace pace = { 0 };
     const PaceSync sync = { 0 };
 
-    expect(pace_stop_size(&pace, &sync, 1000, 0.100, PAGE), 900);
+    expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
     expect(pace_stop_seconds(&pace, &sync), 0);
 }
 
@@ -133,6 +144,7 @@ int main(int argc, char **argv)
     g_test_add_func("/pace/bad-periods", test_bad_periods);
     g_test_add_func("/pace/stop-size", test_stop_size);
     g_test_add_func("/pace/least", test_least);
+    g_test_add_func("/pace/again", test_again);
     g_test_add_func("/pace/unknown", test_unknown);
     return g_test_run();
 }

@@ -10,8 +10,8 @@ import pytest
 
 from .cases import RINGS, assert_identical, log_and_ring
 from .guest import MIB, Writer
-from .migrate import (Options, cancel, finish, info, release, start, wait,
-                      wait_rounds)
+from .migrate import (Options, cancel, finish, info, release, rounds, start,
+                      wait, wait_rounds)
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
 # An eighth of the pages that are written all the time may remain at the stop:
@@ -19,11 +19,11 @@ from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 WRITER = Writer(mib=64, pattern=1, cpus=2)
 ROUNDS = Options(bandwidth=100 * MIB, downtime_limit=80)
 
-# The disk's dirty bitmap, which is sent after the stop, is larger than what
-# may remain then: without a switch to postcopy, the migration does not end.
-BITMAP = ("-blockdev", "null-co,node-name=disk,size=4398046511104")
-BITMAP_PENDING = Options(bandwidth=100 * MIB, downtime_limit=300,
-                         capabilities=("dirty-bitmaps",))
+# A disk whose dirty bitmap is sent after the stop, or after a switch to postcopy
+# that leaves no RAM for it.  QEMU counts a byte for each of its bits.
+DISK_BYTES = 4 << 40
+DISK = ("-blockdev", f"null-co,node-name=disk,size={DISK_BYTES}")
+BESIDE_BITMAP = dataclasses.replace(ROUNDS, capabilities=("dirty-bitmaps",))
 
 # The migration ends even if no fault slows the guest down.
 ENDS = Options(downtime_limit=2000)
@@ -131,10 +131,10 @@ def test_postcopy(ours: Qemu, mechanism: Mechanism) -> None:
         assert_identical(src, dst)
 
 
-def add_bitmap(vm: VM) -> None:
-    """Give the disk a dirty bitmap of 64 Mi blocks."""
+def add_bitmap(vm: VM, mib: int) -> None:
+    """Give the disk a dirty bitmap that counts as so much to be sent."""
     vm.qmp("block-dirty-bitmap-add", node="disk", name="bitmap",
-           granularity=64 << 10)
+           granularity=DISK_BYTES // (mib * MIB))
 
 
 def syncs_beside(vm: VM) -> bool:
@@ -146,35 +146,63 @@ def syncs_beside(vm: VM) -> bool:
     return int(vm.qmp("query-version")["qemu"]["major"]) < 8
 
 
+def with_disk(qemu: Qemu, mechanism: Mechanism, mib: int) -> Config:
+    """Return a guest with a disk that writes so much all the time."""
+    return dataclasses.replace(config_of(qemu, mechanism), extra=DISK,
+                               writer=dataclasses.replace(WRITER, mib=mib))
+
+
 @log_and_ring
 def test_postcopy_without_ram(ours: Qemu, mechanism: Mechanism) -> None:
-    """If only dirty bitmaps go on after the switch, RAM is sent before it."""
-    config = dataclasses.replace(config_of(ours, mechanism), extra=BITMAP,
-                                 writer=Writer(mib=8, pattern=1, cpus=2))
-    with pair(config) as (src, dst):
+    """If only dirty bitmaps go on after the switch, RAM is sent before it.
+
+    RAM or the bitmap alone fit into the limit; both do not, and so it does not
+    end without the switch.
+    """
+    options = dataclasses.replace(BESIDE_BITMAP, downtime_limit=470)
+    with pair(with_disk(ours, mechanism, 24)) as (src, dst):
         src.wait_writing()
-        add_bitmap(src)
-        start(src, dst, BITMAP_PENDING)
-        if syncs_beside(src):
-            wait_for_waits(src, dst, BITMAP_PENDING)
+        add_bitmap(src, 32)
+        start(src, dst, options)
+        wait_for_waits(src, dst, options)
         src.qmp("migrate-start-postcopy")
-        finish(src, dst, BITMAP_PENDING)
+        finish(src, dst, options)
         assert_identical(src, dst)
 
 
-def test_idle(ours: Qemu) -> None:
-    """No more pages wait than the guest writes."""
-    config = dataclasses.replace(config_of(ours, LOG), extra=BITMAP,
-                                 writer=Writer(mib=1))
-    with pair(config) as (src, dst):
+@log_and_ring
+def test_no_room(ours: Qemu, mechanism: Mechanism) -> None:
+    """No page waits for a stop that a dirty bitmap alone would fill."""
+    options = dataclasses.replace(BESIDE_BITMAP, downtime_limit=300)
+    with pair(with_disk(ours, mechanism, 8)) as (src, dst):
         src.wait_writing()
-        if not syncs_beside(src):
-            pytest.skip("this QEMU has no rounds while only a bitmap remains")
-        add_bitmap(src)
-        start(src, dst, BITMAP_PENDING)
-        wait_rounds(src, dst, 4, BITMAP_PENDING)
-        assert info(src)["hot-pages"]["waiting"] < 300
-        cancel(src)
+        add_bitmap(src, 64)
+        start(src, dst, options)
+        if syncs_beside(src):
+            wait_rounds(src, dst, 8, options)
+            assert waits(info(src)) == 0
+        src.qmp("migrate-start-postcopy")
+        finish(src, dst, options)
+        assert_identical(src, dst)
+
+
+@log_and_ring
+def test_little_room(ours: Qemu, mechanism: Mechanism) -> None:
+    """Rounds go on beside a dirty bitmap that fills more than half a stop.
+
+    What waits and the bitmap must not be too much together for good.
+    """
+    options = dataclasses.replace(BESIDE_BITMAP, downtime_limit=130)
+    with pair(with_disk(ours, mechanism, 64)) as (src, dst):
+        src.wait_writing()
+        add_bitmap(src, 8)
+        start(src, dst, options)
+        state = wait(src, dst, options.timeout, "stall",
+                     lambda state: state.get("convergence", {}).get("stalled"))
+        wait_rounds(src, dst, rounds(state) + 8, options)
+        release(src, ENDS)
+        finish(src, dst, options)
+        assert_identical(src, dst)
 
 
 def test_cancel_and_retry(ours: Qemu) -> None:
