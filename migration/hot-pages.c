@@ -12,11 +12,12 @@
 #include "qemu/osdep.h"
 #include "hot-pages.h"
 
-/* 44 bits of rounds do not wrap. */
+/* 34 bits of rounds do not wrap. */
 typedef struct Group {
-    uint64_t pages:10;         /* dirty at the end of @round, then sent */
+    uint64_t pages:10;         /* dirty at the end of @round, then to be sent */
+    uint64_t unsent:10;        /* of these, at the end of the pass */
     uint64_t waited:10;        /* if it waits: the most that were dirty */
-    uint64_t round:44;         /* if it waits: the last before it did */
+    uint64_t round:34;         /* if it waits: the last before it did */
 } Group;
 
 struct HotPages {
@@ -62,14 +63,18 @@ static unsigned long count_dirty(const HotPages *hot, const PageBitmap *map,
 }
 
 /*
- * Returns: how many pages of @group were dirty when the round that is over
- * began, and sent in it.
+ * @dirty pages of @group are dirty.  Returns: whether at least one part in
+ * HOT_PART of those are that were dirty when the round that is over began, and
+ * sent in it.
  */
-static unsigned long count_sent(const HotPages *hot, unsigned long group)
+static bool is_hot(const HotPages *hot, unsigned long group,
+                   unsigned long dirty)
 {
     const Group *known = &hot->groups[group];
+    unsigned long again = dirty - MIN(dirty, known->unsent);
+    unsigned long sent = known->pages - MIN(known->pages, known->unsent);
 
-    return known->round == hot->round - 1 ? known->pages : 0;
+    return known->round == hot->round - 1 && sent && again * HOT_PART >= sent;
 }
 
 /* In the next round @dirty pages of @group will be sent. */
@@ -144,18 +149,40 @@ static unsigned long look_at_others(HotPages *hot, const PageBitmap *map,
     while (page < hot->pages) {
         unsigned long group = page / PAGE_GROUP;
         unsigned long dirty = count_dirty(hot, map, group);
-        unsigned long sent = count_sent(hot, group);
-        bool is_hot = sent && dirty * HOT_PART >= sent;
+        bool wants = is_hot(hot, group, dirty);
 
-        if (is_hot && take_budget(&left, dirty)) {
+        if (wants && take_budget(&left, dirty)) {
             hold_group(hot, group, dirty);
         } else {
-            *refused |= is_hot;
+            *refused |= wants;
             send_group(hot, group, dirty);
         }
         page = hot_pages_next(hot, map, hot->pages, (group + 1) * PAGE_GROUP);
     }
     return left;
+}
+
+/* Returns: how many pages of @group are in @map and not in @added. */
+static unsigned long count_unsent(const HotPages *hot, const PageBitmap *map,
+                                  const PageBitmap *added, unsigned long group)
+{
+    return added ?
+        page_bitmap_count_only(map, added, group * PAGE_GROUP,
+                               pages_in(hot, group)) :
+        count_dirty(hot, map, group);
+}
+
+void hot_pages_end_pass(HotPages *hot, const PageBitmap *map,
+                        const PageBitmap *added)
+{
+    unsigned long page = hot_pages_next(hot, map, hot->pages, 0);
+
+    while (page < hot->pages) {
+        unsigned long group = page / PAGE_GROUP;
+
+        hot->groups[group].unsent = count_unsent(hot, map, added, group);
+        page = hot_pages_next(hot, map, hot->pages, (group + 1) * PAGE_GROUP);
+    }
 }
 
 unsigned long hot_pages_end_round(HotPages *hot, const PageBitmap *map,

@@ -39,11 +39,21 @@ HotPages *hot_pages_new(unsigned long max_pages);
 void hot_pages_free(HotPages *hot);
 
 /*
+ * hot_pages_end_pass:
+ * No more is sent in this round.  What is set in @map, and does not wait, was
+ * not sent, except for the pages in @added, which were sent before they became
+ * dirty, or were not dirty when the round began.  @added is NULL if there are
+ * none.  To be called before @map is given what was written in the round.
+ */
+void hot_pages_end_pass(HotPages *hot, const PageBitmap *map,
+                        const PageBitmap *added);
+
+/*
  * hot_pages_end_round:
  * A round is over: the pages that were dirty at the last call have been sent,
- * unless they waited, and @map has the pages that are dirty now.  The block has @pages pages at
- * present; bits of @map beyond them are never sent, do not wait and do not
- * count.
+ * unless they waited or hot_pages_end_pass() has found them, and @map has the
+ * pages that are dirty now.  The block has @pages pages at present; bits of
+ * @map beyond them are never sent, do not wait and do not count.
  *
  * Choose the groups that wait in the next round, so that no more than @budget
  * of their pages are dirty now.  Groups that wait already are considered first,

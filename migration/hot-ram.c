@@ -81,6 +81,20 @@ static uint64_t hot_ram_budget(void)
         converge_room() / qemu_target_page_size() / BUDGET_PART : 0;
 }
 
+void hot_ram_begin_sync(void)
+{
+    RAMBlock *rb;
+
+    if (!hot_ram_may_wait()) {
+        return;
+    }
+    RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
+        if (rb->hot) {
+            hot_pages_end_pass(rb->hot, rb->bmap, rb->written);
+        }
+    }
+}
+
 /* The first sync is part of the set-up, and so ends no round. */
 void hot_ram_end_round(void)
 {

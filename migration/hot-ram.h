@@ -20,6 +20,13 @@
 #include "qapi/qapi-types-migration.h"
 
 /*
+ * hot_ram_begin_sync:
+ * A sync is about to end a round: what RAMBlock.bmap has now was not sent in it.
+ * Called in an RCU critical section.
+ */
+void hot_ram_begin_sync(void);
+
+/*
  * hot_ram_end_round:
  * A sync has ended a round: choose the pages that wait in the next round.  No
  * page waits as long as rounds shrink (converge.h), if the guest has stopped,

@@ -264,6 +264,32 @@ unsigned long page_bitmap_count(const PageBitmap *map, unsigned long first,
     return count;
 }
 
+/* Returns: the pages of one word; past the last page they may be set. */
+static unsigned long word_at(const PageBitmap *map, unsigned long page)
+{
+    unsigned long group = page / PAGE_GROUP;
+
+    if (is_empty(map, group)) {
+        return 0;
+    }
+    return is_full(map, group) ? ~0UL :
+        words_of(map, group)[BIT_WORD(page % PAGE_GROUP)];
+}
+
+unsigned long page_bitmap_count_only(const PageBitmap *map,
+                                     const PageBitmap *other,
+                                     unsigned long first, unsigned long pages)
+{
+    unsigned long end = first + pages;
+    unsigned long count = 0;
+
+    for (; first < end; first += BITS_PER_LONG) {
+        count += ctpopl(word_at(map, first) & ~word_at(other, first) &
+                        word_mask(first, first, end));
+    }
+    return count;
+}
+
 unsigned long page_bitmap_clear(PageBitmap *map, unsigned long first,
                                 unsigned long pages)
 {

@@ -52,6 +52,15 @@ unsigned long page_bitmap_count(const PageBitmap *map, unsigned long first,
                                 unsigned long pages);
 
 /*
+ * page_bitmap_count_only:
+ * Returns: how many of @pages from @first, the first of a word, are set in @map
+ * and not in @other.
+ */
+unsigned long page_bitmap_count_only(const PageBitmap *map,
+                                     const PageBitmap *other,
+                                     unsigned long first, unsigned long pages);
+
+/*
  * page_bitmap_clear:
  * Clear @pages from @first on.
  * Returns: how many of them were set.

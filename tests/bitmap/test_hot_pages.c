@@ -153,6 +153,66 @@ static void test_half(void)
     }
 }
 
+/* A round ends when little enough remains: that is not dirty again. */
+static void test_unsent(void)
+{
+    static const struct {
+        unsigned long dirty, sent, again;
+        bool hot;
+    } heats[] = {
+        { 10, 0, 0, false }, { 10, 1, 0, false }, { 10, 1, 1, true },
+        { 10, 4, 1, false }, { 10, 4, 2, true }, { 10, 9, 4, false },
+        { 10, 9, 5, true }, { PAGE_GROUP, 0, 0, false },
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(heats); i++) {
+        Guest g = guest_idle(3);
+        bool refused = false;
+
+        guest_write(&g, 1, heats[i].dirty);
+        hot_pages_end_round(g.hot, g.map, g.pages, ALL, false, &refused);
+        page_bitmap_clear(g.map, PAGE_GROUP, heats[i].sent);
+        hot_pages_end_pass(g.hot, g.map, NULL);
+        guest_write(&g, 1, heats[i].again);
+        g_assert_cmpuint(guest_fits(&g, ALL), ==,
+                         heats[i].hot ? heats[i].dirty - heats[i].sent +
+                         heats[i].again : 0);
+        guest_free(&g);
+    }
+}
+
+/* Pages that were sent, and found written before the round was over. */
+static void test_unsent_but_added(void)
+{
+    Guest g = guest_idle(2);
+    PageBitmap *added = page_bitmap_new(g.pages);
+
+    guest_write(&g, 1, 10);
+    g_assert_cmpuint(guest_fits(&g, ALL), ==, 0);
+    for (unsigned long page = 0; page < 6; page++) {
+        page_bitmap_test_and_set(added, PAGE_GROUP + page);
+    }
+    guest_write(&g, 1, 6);
+    hot_pages_end_pass(g.hot, g.map, added);
+    g_assert_cmpuint(guest_fits(&g, ALL), ==, 6);
+    page_bitmap_free(added);
+    guest_free(&g);
+}
+
+/* What was not sent is forgotten when the next round ends. */
+static void test_unsent_once(void)
+{
+    Guest g = guest_idle(2);
+
+    guest_write(&g, 1, 10);
+    hot_pages_end_pass(g.hot, g.map, NULL);
+    for (int round = 0; round < 2; round++) {
+        g_assert_cmpuint(guest_fits(&g, ALL), ==, round ? 10 : 0);
+        guest_write(&g, 1, 10);
+    }
+    guest_free(&g);
+}
+
 /* Neither the round before the last counts, nor an earlier one. */
 static void test_previous_round(void)
 {
@@ -462,6 +522,7 @@ typedef struct Model {
     Guest g;
     bool *set;          /* of each page */
     int *dirty;         /* of each group, at the last end of a round */
+    int *unsent;        /* of these, when the pass ended */
     int *waits;         /* rounds, from 1 on; 0: does not wait */
     bool *sent;         /* whether it did not wait at that end */
     int *most;          /* dirty while it waits */
@@ -474,6 +535,7 @@ static Model model_new(unsigned long pages)
 
     m.set = g_new0(bool, pages);
     m.dirty = g_new0(int, m.g.groups);
+    m.unsent = g_new0(int, m.g.groups);
     m.waits = g_new0(int, m.g.groups);
     m.sent = g_new0(bool, m.g.groups);
     m.most = g_new0(int, m.g.groups);
@@ -486,6 +548,7 @@ static void model_free(Model *m)
     guest_free(&m->g);
     g_free(m->set);
     g_free(m->dirty);
+    g_free(m->unsent);
     g_free(m->waits);
     g_free(m->sent);
     g_free(m->most);
@@ -531,7 +594,9 @@ static unsigned long model_end_round(Model *m, unsigned long budget,
         }
     }
     for (unsigned long i = 0; i < m->g.groups; i++) {
-        bool hot = m->sent[i] && m->dirty[i] > 0 && 2 * dirty[i] >= m->dirty[i];
+        int sent = m->dirty[i] - m->unsent[i];
+        bool hot = m->sent[i] && sent > 0 &&
+                   2 * MAX(dirty[i] - m->unsent[i], 0) >= sent;
 
         if (hot && used + dirty[i] <= budget) {
             m->waits[i] = 1;
@@ -547,6 +612,7 @@ static unsigned long model_end_round(Model *m, unsigned long budget,
         m->most[i] = m->waits[i] ? MAX(before, dirty[i]) : 0;
         m->waited += MAX(m->most[i] - before, 0);
     }
+    memset(m->unsent, 0, m->g.groups * sizeof(int));
     g_free(m->dirty);
     m->dirty = dirty;
     return used;
@@ -596,18 +662,40 @@ static void model_discard(Model *m)
     memset(m->set + first, false, pages * sizeof(bool));
 }
 
+/* Often only a part. */
 static void model_send(Model *m)
 {
+    unsigned long end = any(2) ? m->g.pages : any(m->g.pages + 1);
     unsigned long page, next = 0;
 
-    while ((page = hot_pages_next(m->g.hot, m->g.map, m->g.pages, next)) <
-           m->g.pages) {
-        g_assert_cmpuint(page, ==, model_next(m, m->g.pages, next));
+    while ((page = hot_pages_next(m->g.hot, m->g.map, end, next)) < end) {
+        g_assert_cmpuint(page, ==, model_next(m, end, next));
         page_bitmap_test_and_clear(m->g.map, page);
         m->set[page] = false;
         next = page;
     }
-    g_assert_cmpuint(model_next(m, m->g.pages, next), ==, m->g.pages);
+    g_assert_cmpuint(model_next(m, end, next), ==, end);
+}
+
+/* No more is sent; looks may have added what was written meanwhile. */
+static void model_end_pass(Model *m)
+{
+    g_autofree bool *left = g_memdup2(m->set, m->g.pages * sizeof(bool));
+    PageBitmap *added = any(2) ? page_bitmap_new(m->g.pages) : NULL;
+
+    if (added) {
+        model_write(m, any(6));
+    }
+    memset(m->unsent, 0, m->g.groups * sizeof(int));
+    for (unsigned long page = 0; page < m->g.pages; page++) {
+        if (m->set[page] && !left[page]) {
+            page_bitmap_test_and_set(added, page);
+        } else if (m->set[page] && !m->waits[page / PAGE_GROUP]) {
+            m->unsent[page / PAGE_GROUP]++;
+        }
+    }
+    hot_pages_end_pass(m->g.hot, m->g.map, added);
+    page_bitmap_free(added);
 }
 
 static unsigned long any_budget(const Model *m)
@@ -655,6 +743,9 @@ static void test_random(void)
         Model m = model_new(sizes[guest % G_N_ELEMENTS(sizes)]);
 
         for (int round = 0; round < 40; round++) {
+            if (any(3)) {
+                model_end_pass(&m);
+            }
             if (any(8)) {
                 model_write(&m, any(6));
             }
@@ -676,6 +767,9 @@ int main(int argc, char **argv)
     g_test_add_func("/hot_pages/free", test_free);
     g_test_add_func("/hot_pages/first-round", test_first_round);
     g_test_add_func("/hot_pages/half", test_half);
+    g_test_add_func("/hot_pages/unsent", test_unsent);
+    g_test_add_func("/hot_pages/unsent-but-added", test_unsent_but_added);
+    g_test_add_func("/hot_pages/unsent-once", test_unsent_once);
     g_test_add_func("/hot_pages/previous-round", test_previous_round);
     g_test_add_func("/hot_pages/many-rounds", test_many_rounds);
     g_test_add_func("/hot_pages/cools", test_cools);

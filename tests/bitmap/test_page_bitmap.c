@@ -77,6 +77,19 @@ static void model_check(const Model *m)
                      model_count(m, 0, m->pages));
 }
 
+/* What @m has and @other has not, from some word on. */
+static void model_check_only(const Model *m, const Model *other)
+{
+    unsigned long first = any(m->pages) / BITS_PER_LONG * BITS_PER_LONG;
+    unsigned long pages = any(m->pages - first + 1), count = 0;
+
+    for (unsigned long page = first; page < first + pages; page++) {
+        count += m->set[page] && !other->set[page];
+    }
+    g_assert_cmpuint(page_bitmap_count_only(m->map, other->map, first, pages),
+                     ==, count);
+}
+
 /* Searches from @start, with an end that is often not the last page. */
 static void model_check_next(const Model *m, unsigned long start)
 {
@@ -297,16 +310,21 @@ static void test_random(void)
 
     for (int round = 0; round < 60; round++) {
         Model m = model_new(sizes[any(G_N_ELEMENTS(sizes))]);
+        Model other = model_new(m.pages);
 
         for (int i = 0; i < 40; i++) {
             steps[any(G_N_ELEMENTS(steps))](&m);
+            steps[any(G_N_ELEMENTS(steps))](&other);
             model_check_next(&m, any(m.pages));
+            model_check_only(&m, &other);
+            model_check_only(&other, &m);
             if (!any(8)) {
                 model_check(&m);
             }
         }
         model_check(&m);
         model_free(&m);
+        model_free(&other);
     }
 }
 
