@@ -27,7 +27,7 @@
  * Time from the last sync to the end of a stop that no page can tell: for all
  * vCPUs to stand still, and to send the state of the devices.  It is known only
  * once the guest has been stopped.  The lab's guests, whose CPUs are emulated,
- * need 20 ms; one of few devices on real CPUs needs 1 to 2 ms.
+ * need 12 ms; one of few devices on real CPUs needs about 1 ms.
  */
 #define PACE_STOP_SECONDS 0.010
 
