@@ -78,10 +78,10 @@ void converge_pending(uint64_t bytes);
 uint64_t converge_room(void);
 
 /*
- * converge_crosses: @pages of RAM remain.  Returns: whether they are for the
- * first time since a sync few enough for the guest to be stopped; it is time to
- * sync then.  If the last sync was too short a time ago, that of each iteration
- * follows, as in QEMU without this.
+ * converge_crosses: @pages of RAM remain.  Returns: whether they have become few
+ * enough for the guest to be stopped, and the last sync was long enough ago: it
+ * is time to sync then.  If it was not, that of each iteration follows, as in
+ * QEMU without this.
  */
 bool converge_crosses(uint64_t pages);
 

@@ -67,6 +67,30 @@ static void record_takes(RAMBlock *rb, PageBitmap **map)
     }
 }
 
+static uint64_t take_chunk(RAMBlock *rb, PageBitmap *found, unsigned long page)
+{
+    unsigned long chunk = 1UL << rb->clear_bmap_shift;
+    unsigned long first = QEMU_ALIGN_DOWN(page, chunk);
+    unsigned long end = MIN(first + chunk, rb->used_length >> TARGET_PAGE_BITS);
+
+    RCU_READ_LOCK_GUARD();
+    return harvest_block(rb, found, first, end - first);
+}
+
+/*
+ * What QEMU has written since the last sync, or a look or a collect has found.
+ * These pages are in no log of KVM's.
+ */
+uint64_t cpu_physical_memory_take_uncleared(RAMBlock *rb, unsigned long page)
+{
+    if (!dirty_tracking_clear_publishes()) {
+        return 0;
+    }
+    record_takes(rb, &rb->written);
+    record_takes(rb, &rb->looked);
+    return take_chunk(rb, rb->looked, page);
+}
+
 /*
  * The chunk is armed and stays so: none of its pages go to rb->clear_bmap.  Nor
  * to rb->looked: in the first round they may be all that the guest has ever
@@ -74,16 +98,7 @@ static void record_takes(RAMBlock *rb, PageBitmap **map)
  */
 uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
 {
-    unsigned long chunk = 1UL << rb->clear_bmap_shift;
-    unsigned long first = QEMU_ALIGN_DOWN(page, chunk);
-    unsigned long end = MIN(first + chunk, rb->used_length >> TARGET_PAGE_BITS);
-
-    if (!dirty_tracking_clear_publishes()) {
-        return 0;
-    }
-    record_takes(rb, &rb->written);
-    RCU_READ_LOCK_GUARD();
-    return harvest_block(rb, NULL, first, end - first);
+    return dirty_tracking_clear_publishes() ? take_chunk(rb, NULL, page) : 0;
 }
 
 uint64_t cpu_physical_memory_take_published(RAMBlock *rb)

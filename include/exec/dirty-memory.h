@@ -8,9 +8,8 @@
  * summary.  Only the summary of DIRTY_MEMORY_MIGRATION is complete; code that
  * takes pages of another client looks at a small part of the bitmap anyway.
  *
- * A function that clears bits need not clear the summary.  Only two functions
- * do, one at a time: cpu_physical_memory_sync_dirty_bitmap() and
- * cpu_physical_memory_take_cleared().
+ * A function that clears bits need not clear the summary.  Only the sync and the
+ * takes below do, one at a time.
  */
 
 #ifndef EXEC_DIRTY_MEMORY_H
@@ -59,6 +58,19 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
                                                ram_addr_t length);
 
 /*
+ * cpu_physical_memory_take_uncleared:
+ * To be called before memory_region_clear_dirty_bitmap() and
+ * cpu_physical_memory_take_cleared(), for the same @page and with the same locks.
+ * Move the chunk's bits in DIRTY_MEMORY_MIGRATION to @rb->bmap, as these would:
+ * but no sync can find these bits again, and so they have to be told from those
+ * that the clear publishes.  Allocates @rb->written and @rb->looked, which have
+ * to be given to page_bitmap_free() when @rb->bmap is.
+ * Returns: how many pages were not in @rb->bmap before.
+ */
+uint64_t cpu_physical_memory_take_uncleared(struct RAMBlock *rb,
+                                            unsigned long page);
+
+/*
  * cpu_physical_memory_take_cleared:
  * memory_region_clear_dirty_bitmap() was called for the chunk of
  * @rb->clear_bmap that @page is in.  If that published pages
@@ -66,8 +78,7 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
  * DIRTY_MEMORY_MIGRATION to @rb->bmap.  Called with the lock that guards
  * @rb->bmap, which excludes syncs; neither the BQL nor RCU is needed.  Not to
  * be called in postcopy, since the destination knows then which pages are
- * still to come.  Allocates @rb->written, which has to be given to
- * page_bitmap_free() when @rb->bmap is.
+ * still to come.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
@@ -91,9 +102,9 @@ uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
  * The guest has said that it does not use [@first, @first + @pages) of @rb: these
  * pages need not be sent.  It may have taken some back since it said so, and
  * written them, and no later sync would find those that were taken meanwhile.
- * So they stay in @rb->bmap: all that cpu_physical_memory_take_published() has
- * taken since the last sync, and what cpu_physical_memory_take_cleared() has
- * added.  Called with the lock that guards @rb->bmap.
+ * So they stay in @rb->bmap: all that cpu_physical_memory_take_published() and
+ * cpu_physical_memory_take_uncleared() have taken since the last sync, and what
+ * cpu_physical_memory_take_cleared() has added.  Called with the lock that guards @rb->bmap.
  * Returns: how many pages were in @rb->bmap and are no longer.
  */
 uint64_t cpu_physical_memory_forget(struct RAMBlock *rb, unsigned long first,

@@ -23,6 +23,7 @@ RAMList ram_list;
 static DirtyMemoryBlocks dirty;
 static RAMBlock rb;
 static bool clears_find;
+static bool set_in_sptes[PAGES];     /* dirty bits that a clear publishes */
 
 bool dirty_tracking_clear_publishes(void)
 {
@@ -91,11 +92,30 @@ static void write_page(unsigned long page)
     dirty_memory_mark(block, bit, 1);
 }
 
+static void clear_sptes(unsigned long chunk)
+{
+    unsigned long first = chunk << CHUNK_SHIFT;
+
+    for (unsigned long page = first;
+         page < MIN(first + (1UL << CHUNK_SHIFT), PAGES); page++) {
+        if (set_in_sptes[page]) {
+            write_page(page);
+        }
+        set_in_sptes[page] = false;
+    }
+}
+
 /* Clear as before a page is sent.  Returns: the pages found. */
 static uint64_t clear_chunk(unsigned long page)
 {
-    return test_and_clear_bit(page >> CHUNK_SHIFT, rb.clear_bmap) ?
-        cpu_physical_memory_take_cleared(&rb, page) : 0;
+    uint64_t found;
+
+    if (!test_and_clear_bit(page >> CHUNK_SHIFT, rb.clear_bmap)) {
+        return 0;
+    }
+    found = cpu_physical_memory_take_uncleared(&rb, page);
+    clear_sptes(page >> CHUNK_SHIFT);
+    return found + cpu_physical_memory_take_cleared(&rb, page);
 }
 
 /* Returns: the pages that the clear of its chunk has found. */
@@ -263,14 +283,41 @@ static void test_looked(void)
     }
 }
 
-/* What a clear finds may be older than what the guest says of a page. */
+/* What a clear publishes may be older than what the guest says of a page. */
 static void test_cleared_and_forgotten(void)
 {
     begin(true);
     page_bitmap_set_all(rb.bmap);
+    set_in_sptes[20] = true;
+    g_assert_cmpuint(clear_chunk(20), ==, 0);
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
+    end();
+}
+
+/* What QEMU has written is in no log that could be harvested later. */
+static void test_written_by_qemu_and_forgotten(void)
+{
+    begin(true);
+    page_bitmap_set_all(rb.bmap);
+    write_page(20);
+    set_in_sptes[21] = true;
+    g_assert_cmpuint(clear_chunk(20), ==, 0);
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 2), ==, 1);
+    g_assert_true(page_bitmap_test(rb.bmap, 20));
+    check_sync(0, 0);
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
+    end();
+}
+
+/* Without bits that a clear publishes, they are left to the next sync. */
+static void test_left_to_the_sync(void)
+{
+    begin(false);
+    page_bitmap_set_all(rb.bmap);
     write_page(20);
     g_assert_cmpuint(clear_chunk(20), ==, 0);
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
+    check_sync(1, 1);
     end();
 }
 
@@ -332,6 +379,9 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_memory/looked", test_looked);
     g_test_add_func("/dirty_memory/cleared-and-forgotten",
                     test_cleared_and_forgotten);
+    g_test_add_func("/dirty_memory/written-by-qemu-and-forgotten",
+                    test_written_by_qemu_and_forgotten);
+    g_test_add_func("/dirty_memory/left-to-the-sync", test_left_to_the_sync);
     g_test_add_func("/dirty_memory/random", test_random);
     return g_test_run();
 }
