@@ -134,6 +134,18 @@ def test_multifd(ours: Qemu, mechanism: Mechanism) -> None:
 
 
 @pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
+def test_compress(ours: Qemu, mechanism: Mechanism) -> None:
+    """Nor with threads that compress, which later QEMU does not have."""
+    options = dataclasses.replace(SLOWED, capabilities=("compress",))
+    with pair(config_of(ours, mechanism, WRITER)) as (src, dst):
+        if not has_capability(src, "compress"):
+            pytest.skip("this QEMU has no threads that compress")
+        src.wait_writing()
+        start(src, dst, options)
+        assert end(src, dst).info["compression"]["pages"] > 0
+
+
+@pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
 def test_resets(ours: Qemu, mechanism: Mechanism) -> None:
     """A BIOS makes itself writable, while pages are looked for.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import struct
 
+import pytest
+
 from .cases import HELD, each_mechanism
 from .compare import assert_none_differ, differing_pages
 from .guest import PAGE, Hinter
@@ -50,7 +52,8 @@ def never_sent(dst: VM, pages: set[int]) -> int:
 
 
 @each_mechanism
-def test_hints(ours: Qemu, mechanism: Mechanism) -> None:
+@pytest.mark.parametrize("looks", [False, True], ids=["syncs", "looks"])
+def test_hints(ours: Qemu, mechanism: Mechanism, looks: bool) -> None:
     """Free pages are not sent, and pages that are no longer free arrive.
 
     A page that the guest has written after it said that it was free counts: all
@@ -60,7 +63,7 @@ def test_hints(ours: Qemu, mechanism: Mechanism) -> None:
     config = Config(ours, ours.accel(mechanism), writer=hinter, extra=BALLOON)
     with pair(config) as (src, dst):
         src.wait_writing()
-        start(src, dst, SLOW)
+        start(src, dst, dataclasses.replace(SLOW, auto_converge=looks))
         wait_answers(src, 1)
         src.qmp("migrate-set-parameters", max_bandwidth=HELD.bandwidth)
         wait_answers(src, ANSWERS)
