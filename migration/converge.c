@@ -49,6 +49,8 @@ static struct {
     double next_crossing;       /* the same */
     uint64_t round_end;         /* pages sent, when as many were as remained */
     uint64_t others;            /* bytes that remain, beside the guest's RAM */
+    uint64_t exact_others;      /* the same, when they were last asked for it */
+    double stop_size;           /* bytes that are sent in the downtime limit */
     bool stalled;
     bool above;                 /* more remains than may at the stop */
     bool crossed;               /* for converge_crossed() */
@@ -83,11 +85,15 @@ static double converge_threshold(void)
     return migrate_get_current()->parameters.throttle_trigger_threshold / 100.0;
 }
 
-void converge_pending(uint64_t bytes)
+void converge_pending(uint64_t bytes, bool exact)
 {
     uint64_t ram = ram_bytes_remaining();
+    uint64_t others = bytes > ram ? bytes - ram : 0;
 
-    converge.others = bytes > ram ? bytes - ram : 0;
+    if (exact) {
+        converge.exact_others = others;
+    }
+    converge.others = MAX(others, converge.exact_others);
 }
 
 uint64_t converge_room(void)
@@ -398,6 +404,8 @@ static void converge_round_ended(void)
         .locked = now - converge.sync_locked,
     };
     converge.sync_locked = 0;
+    pace_found(&converge.pace, ram_bytes_remaining(), converge_room(),
+               converge.stop_size - converge.others);
     converge.round_end = converge_sent() + converge_remaining();
     if (!converge.pace.last) {
         pace_count_from(&converge.pace, now, converge_remaining(),
@@ -432,6 +440,7 @@ void converge_end_sync(void)
 
 uint64_t converge_stop_size(uint64_t size)
 {
+    converge.stop_size = size;
     return pace_stop_size(&converge.pace, &converge.sync, size,
                           MIN(converge.others, size),
                           migrate_get_current()->parameters.downtime_limit /

@@ -67,9 +67,12 @@ void converge_end(void);
 
 /*
  * converge_pending: @bytes remain of all that is to be sent, RAM and others.  To
- * be called when QEMU has counted them for the next iteration.
+ * be called whenever QEMU has counted them for the next iteration.
+ * @exact: it is no estimate.  A device may estimate nothing of what it has to
+ *         send after the stop, so that less than the last exact number is not
+ *         believed.
  */
-void converge_pending(uint64_t bytes);
+void converge_pending(uint64_t bytes, bool exact);
 
 /*
  * converge_room: Returns: of the bytes that may remain when the guest is

@@ -52,12 +52,20 @@ static double pace_written_ahead(const Pace *pace, const PaceSync *sync)
     return pace->written_per_second * sync->all;
 }
 
+void pace_found(Pace *pace, double remaining, double room, double most)
+{
+    pace->near = remaining >= room && remaining < most ? pace->near + 1 : 0;
+}
+
 double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
                       double others, double limit, double page_size)
 {
     double left = limit - PACE_STOP_SECONDS - sync->locked;
     double ahead = pace_written_ahead(pace, sync) * page_size;
 
+    if (pace->near >= PACE_NEAR_IN_A_ROW) {
+        return size;
+    }
     return limit > 0 ? MAX(size * left / limit - ahead,
                            (size + others) / 2) : 0;
 }

@@ -31,6 +31,12 @@
  */
 #define PACE_STOP_SECONDS 0.010
 
+/*
+ * After so many syncs in a row that have found what would fit, but for what is
+ * kept for the last sync and the devices, nothing is kept for them.
+ */
+#define PACE_NEAR_IN_A_ROW 4
+
 typedef struct Pace {
     double last;                /* when pages were last counted */
     uint64_t remaining;         /* at that time, to be sent */
@@ -38,6 +44,7 @@ typedef struct Pace {
     double written_per_second;  /* in the last period, became dirty again */
     double sent_per_second;
     unsigned int bad_periods;   /* in a row, up to the last one */
+    unsigned int near;          /* syncs in a row, as PACE_NEAR_IN_A_ROW */
 } Pace;
 
 /* What the last sync took; it tells what the next one will take. */
@@ -76,6 +83,13 @@ double pace_again(double began, double ended);
 double pace_excess(const Pace *pace, double threshold);
 
 /*
+ * pace_found: A sync has found that @remaining is to be sent; that may be @room
+ * when the guest is to be stopped, and could be @most within the downtime limit
+ * if nothing else took time.  All are in the same unit.
+ */
+void pace_found(Pace *pace, double remaining, double room, double most);
+
+/*
  * pace_stop_size:
  * @size: what is sent in @limit
  * @others: the part of @size, or all of it, that remains beside pages
@@ -84,8 +98,9 @@ double pace_excess(const Pace *pace, double threshold);
  *
  * The limit is also for the last sync, the devices, and the pages that become
  * dirty between the decision to stop and the stop.  At least half of what others
- * leave is for the pages that remain: otherwise a limit that is too small by itself would
- * keep the migration from ending, which QEMU without this lets end.
+ * leave is for the pages that remain.  QEMU without this also ends the migration
+ * of a guest that always has as many dirty pages as fill the limit by themselves.
+ * So nothing is kept for all else if syncs find so many (PACE_NEAR_IN_A_ROW).
  *
  * Returns: the part of @size that may remain when the guest is to be stopped,
  * others and pages together.

@@ -115,6 +115,25 @@ static void test_least(void)
     expect(pace_stop_size(&still, &at_once, 4000, 4000, 0.001, PAGE), 4000);
 }
 
+/* A guest that always has what would fit, but for what is kept for all else. */
+static void test_near(void)
+{
+    const PaceSync sync = { 0 };
+    Pace pace = { 0 };
+
+    for (int i = 0; i < PACE_NEAR_IN_A_ROW; i++) {
+        expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
+        pace_found(&pace, i % 2 ? 999 : 900, 900, 1000);
+    }
+    expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 1000);
+    pace_found(&pace, 899, 900, 1000);
+    expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
+    for (int i = 0; i < PACE_NEAR_IN_A_ROW; i++) {
+        pace_found(&pace, i ? 950 : 1000, 900, 1000);
+    }
+    expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
+}
+
 /* A fifth of the time, and not more often than 20 times a second. */
 static void test_again(void)
 {
@@ -144,6 +163,7 @@ int main(int argc, char **argv)
     g_test_add_func("/pace/bad-periods", test_bad_periods);
     g_test_add_func("/pace/stop-size", test_stop_size);
     g_test_add_func("/pace/least", test_least);
+    g_test_add_func("/pace/near", test_near);
     g_test_add_func("/pace/again", test_again);
     g_test_add_func("/pace/unknown", test_unknown);
     return g_test_run();
