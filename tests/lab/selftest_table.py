@@ -132,7 +132,6 @@ OURS = (
     Selftest(f"{RACE} -v 3 -t 4 -m bits", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -N", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,split -s {HUGE}", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -W", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -W -x {EVERYBODY}", tdp=True),
     # These take more than a minute on a busy machine.  They notice by
@@ -170,7 +169,6 @@ HOSTILE_OURS = (
     Selftest("x86_64/guest_flush_test"),
     Selftest(f"{RACE} -v 3 -t 4 -m ring", tdp=True),
     Selftest(f"{RACE} -v 1 -t 4 -m bits", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
     Selftest(f"{RACE} -v 1 -t 4 -m bits -W", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -W -n", tdp=True),
 )

@@ -20,6 +20,7 @@ import pytest
 
 from tests.image import bochs
 from tests.image.server import ACCELERATOR, FILES, build_image
+from tests.libvirt.next_version import next_version
 from tests.libvirt.test_package import newest
 
 from .lab import BUILD_LIMIT, ROOT, must, selftests
@@ -94,23 +95,6 @@ def make_debian(files: Path, *hooks: str) -> None:
         + [suite, files, sources],
         check=True,
     )
-
-
-def as_newer(package: Path, where: Path) -> Path:
-    """The same package, of the next version."""
-    files = where / "newer"
-    subprocess.run(["dpkg-deb", "-R", package, files], check=True)
-    control = files / "DEBIAN/control"
-    control.write_text(
-        re.sub(r"^(Version: .+)$", r"\1.1", control.read_text(), flags=re.M)
-    )
-    newer = where / "newer.deb"
-    subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "-Znone", "-b", files, newer],
-        check=True,
-    )
-    shutil.rmtree(files)
-    return newer
 
 
 @pytest.fixture(name="disk", scope="module")
@@ -229,7 +213,7 @@ def test_upgrade_and_removal(disk: Disk, tmp_path: Path) -> None:
     files = tmp_path / "files"
     make_debian(
         files, f"{look}before", f"upload {package} {PACKAGE}", install,
-        f"{look}older", f"upload {as_newer(package, tmp_path)} {PACKAGE}",
+        f"{look}older", f"upload {next_version(package, tmp_path)} {PACKAGE}",
         install, f"{look}newer", f'chroot "$1" dpkg --purge {name}',
         f"{look}purged", f'find "$1" -xdev -name "*-fdt-*" >{tmp_path}/left',
     )

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from .domain import Config, Domain
 from .host import HostError
 from .machine import Machine, two_machines
 from .migrate import leave_confined, migrate_identical, p2p
+from .next_version import next_version
 
 Machines = tuple[Machine, Machine]
 DEBIAN = BUILD / "root"  # by scripts/get-root
@@ -35,21 +35,10 @@ def newest(name: str) -> Path:
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
-def next_version(package: Path, top: Path) -> Path:
-    """The same package, newer, with another program in it."""
-    unpacked, packed = top / "next", top / "next.deb"
-    subprocess.run(["dpkg-deb", "-R", package, unpacked], check=True)
-    control = unpacked / "DEBIAN/control"
-    version = next(
-        line
-        for line in control.read_text().splitlines()
-        if line.startswith("Version: ")
-    )
-    control.write_text(control.read_text().replace(version, f"{version}.1"))
-    with (unpacked / f".{PROGRAM}").open("ab") as file:
+def change_program(files: Path) -> None:
+    """Have the package bring another program."""
+    with (files / f".{PROGRAM}").open("ab") as file:
         file.write(b"next")
-    subprocess.run(["dpkg-deb", "-b", "-Znone", unpacked, packed], check=True)
-    return packed
 
 
 def install(machines: Machines, package: Path) -> None:
@@ -83,7 +72,8 @@ def test_life(machines: Machines) -> None:
         migrate_identical(domain, other, one, way=p2p)
 
         old = size(domain, one)
-        install(machines, next_version(package, one.dir.parent))
+        newer = next_version(package, one.dir.parent, change_program)
+        install(machines, newer)
         assert size(domain, one) == old
         domain.wait_writing(one)
         leave_confined(domain, one, other)
