@@ -134,6 +134,9 @@ OURS = (
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,split -s {HUGE}", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -W", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -W -x {EVERYBODY}", tdp=True),
+    # A slot that goes takes only its own pages along: since Linux 6.12.
+    Selftest(f"{RACE} -v 3 -t 4 -m mix -z -x rearm,slot,zap"),
+    Selftest(f"{RACE} -v 3 -t 4 -m bits -z -x rearm,slot,zap,map", tdp=True),
     # These take more than a minute on a busy machine.  They notice by
     # themselves that a vCPU is stuck.
     Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp", 180),
@@ -272,6 +275,9 @@ KNOWN_FAILURES = {
 TOO_SLOW = {
     "memslot_perf_test": r"sem_timedwait\(\) failed|SIGALRM|Alarm clock",
 }
+
+# What some programs of ours ask for, and only later Linux has.
+LATER = ("KVM_X86_QUIRK_SLOT_ZAP_ALL",)  # 6.12
 
 # Parts of ours that need not run: the kernel, and their message.
 MAY_SKIP = {

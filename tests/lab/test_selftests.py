@@ -28,6 +28,7 @@ from .selftest_table import (
     INTEL_PML,
     INTEL_UPSTREAM,
     KNOWN_FAILURES,
+    LATER,
     MAY_SKIP,
     MUST_FAIL,
     OURS,
@@ -264,11 +265,14 @@ def judge(
             assert not unexpected, f"{case.test.command} left parts out"
         return
     program = case.test.command.split()[0]
-    # Our programs lack nothing on our kernel, if there is nested paging.
+    # Our programs lack nothing on our kernel, if there is nested paging, but for
+    # what later kernels have.
+    said = re.search(r"SKIP - (.*)", result.output)
     if result.status == SKIPPED and (
-        case.test in UPSTREAM or case.mmu.endswith(("npt0", "ept0"))
+        case.test in UPSTREAM
+        or case.mmu.endswith(("npt0", "ept0"))
+        or (said and any(name in said[1] for name in LATER))
     ):
-        said = re.search(r"SKIP - (.*)", result.output)
         pytest.skip(said[1] if said else "it says that it cannot run here")
     says, why = KNOWN_FAILURES.get(program, (None, ""))
     if says is not None and re.search(says, result.output):

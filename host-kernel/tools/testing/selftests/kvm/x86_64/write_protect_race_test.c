@@ -119,6 +119,7 @@ struct run {
 	enum rearm rearm;
 	enum broken broken;
 	bool brake;
+	bool zap_slot;
 	int nr_vcpus;
 	int seconds;
 	bool nested;
@@ -404,7 +405,8 @@ static void aggressor_age(uint64_t *seed)
 /*
  * Pages are mapped that may be mapped already, and by nobody who can be stopped.
  * Linux 6.12 does not notice in the ioctl that a slot was deleted, which makes
- * all roots obsolete, and tries forever: so not together with "slot".
+ * all roots obsolete, and tries forever: so together with "slot" only if a slot
+ * takes its own pages along.
  */
 static void aggressor_map(uint64_t *seed)
 {
@@ -782,6 +784,9 @@ static void create_vm(void)
 		vm_enable_cap(run.vm, KVM_CAP_DIRTY_BITS, 0);
 	if (wanted("split"))
 		vm_enable_cap(run.vm, KVM_CAP_EAGER_PAGE_SPLIT, 0);
+	if (run.zap_slot)
+		vm_enable_cap(run.vm, KVM_CAP_DISABLE_QUIRKS2,
+			      KVM_X86_QUIRK_SLOT_ZAP_ALL);
 	if (run.harvest == HARVEST_MANUAL)
 		vm_enable_cap(run.vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
 			      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
@@ -939,11 +944,12 @@ static void help(const char *name)
 
 	printf("usage: %s [-h] [-n | -N] [-v vcpus] [-t seconds] [-p pages] [-r seed]\n"
 	       "       [-m harvest] [-w re-arm] [-P pattern] [-s type] [-x aggressors]\n"
-	       "       [-b order] [-W]\n"
+	       "       [-b order] [-W] [-z]\n"
 	       " -n: every other vCPU runs a nested guest\n"
 	       " -N: the same, without nested paging\n"
 	       " -b: break the order on purpose; the test should notice\n"
 	       " -W: with -m bits, every other collect write-protects what it finds\n"
+	       " -z: a slot that goes takes only its own pages along (since Linux 6.12)\n"
 	       " -x: threads that get in the way, separated by commas\n", name);
 	list("-m", harvests, ARRAY_SIZE(harvests));
 	list("-w", rearms, ARRAY_SIZE(rearms));
@@ -962,7 +968,7 @@ int main(int argc, char *argv[])
 	int opt;
 
 	setbuf(stdout, NULL);
-	while ((opt = getopt(argc, argv, "hnNWb:m:p:P:r:s:t:v:w:x:")) != -1) {
+	while ((opt = getopt(argc, argv, "hnNWzb:m:p:P:r:s:t:v:w:x:")) != -1) {
 		switch (opt) {
 		case 'b':
 			run.broken = choose(optarg, brokens, ARRAY_SIZE(brokens));
@@ -1004,6 +1010,9 @@ int main(int argc, char *argv[])
 		case 'x':
 			run.aggressors = optarg;
 			break;
+		case 'z':
+			run.zap_slot = true;
+			break;
 		default:
 			help(argv[0]);
 		}
@@ -1042,8 +1051,12 @@ int main(int argc, char *argv[])
 	 * collect may look in between, unless the ioctl has to end first.
 	 */
 	TEST_ASSERT(!wanted("map") ||
-		    (run.harvest == HARVEST_BITS && !wanted("slot")),
-		    "-x map goes with -m bits only, and not with -x slot");
+		    (run.harvest == HARVEST_BITS &&
+		     (run.zap_slot || !wanted("slot"))),
+		    "-x map goes with -m bits only, and with -x slot only if -z");
+	if (run.zap_slot)
+		TEST_REQUIRE(kvm_check_cap(KVM_CAP_DISABLE_QUIRKS2) &
+			     KVM_X86_QUIRK_SLOT_ZAP_ALL);
 	if (run.nested)
 		TEST_REQUIRE(nested_guests_supported());
 	/*

@@ -82,4 +82,9 @@ static inline int __vcpu_pre_fault(struct kvm_vcpu *vcpu, uint64_t gpa,
 }
 #endif
 
+/* 6.12: without this quirk a slot that goes takes only its own pages along. */
+#ifndef KVM_X86_QUIRK_SLOT_ZAP_ALL
+#define KVM_X86_QUIRK_SLOT_ZAP_ALL	(1 << 7)
+#endif
+
 #endif /* SELFTEST_KVM_SELFTEST_RELEASE_H */
