@@ -396,9 +396,8 @@ void page_bitmap_assign_complement_le(PageBitmap *map,
     }
 }
 
-/* Set the pages of one word.  Returns: those of them that were not set. */
-static unsigned long add_word(PageBitmap *map, unsigned long page,
-                              unsigned long bits)
+unsigned long page_bitmap_add_word(PageBitmap *map, unsigned long page,
+                                   unsigned long bits)
 {
     unsigned long group = page / PAGE_GROUP;
     unsigned long *word, old;
@@ -426,13 +425,13 @@ typedef struct Harvest {
 static unsigned long give_word(const Harvest *harvest, unsigned long page,
                                unsigned long bits)
 {
-    unsigned long added = add_word(harvest->dest, page, bits);
+    unsigned long added = page_bitmap_add_word(harvest->dest, page, bits);
 
     if (added && harvest->added) {
-        add_word(harvest->added, page, added);
+        page_bitmap_add_word(harvest->added, page, added);
     }
     if (harvest->found) {
-        add_word(harvest->found, page, bits);
+        page_bitmap_add_word(harvest->found, page, bits);
     }
     return ctpopl(added);
 }

@@ -59,6 +59,12 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
     return count;
 }
 
+/* What a thread clears at present, and how many pages that has found. */
+static __thread struct {
+    RAMBlock *rb;
+    uint64_t added;
+} clearing;
+
 /* From here on @map tells what was taken since the last sync. */
 static void record_takes(RAMBlock *rb, PageBitmap **map)
 {
@@ -67,38 +73,63 @@ static void record_takes(RAMBlock *rb, PageBitmap **map)
     }
 }
 
-static uint64_t take_chunk(RAMBlock *rb, PageBitmap *found, unsigned long page)
+/* @page counts as those of ram_list.dirty_memory do, and begins a word. */
+static void publish_cleared(unsigned long page, unsigned long bits)
 {
-    unsigned long chunk = 1UL << rb->clear_bmap_shift;
-    unsigned long first = QEMU_ALIGN_DOWN(page, chunk);
-    unsigned long end = MIN(first + chunk, rb->used_length >> TARGET_PAGE_BITS);
+    unsigned long **vga =
+        qatomic_rcu_read(&ram_list.dirty_memory[DIRTY_MEMORY_VGA])->blocks;
+    RAMBlock *rb = clearing.rb;
+    unsigned long base = rb->offset >> TARGET_PAGE_BITS, added;
 
-    RCU_READ_LOCK_GUARD();
-    return harvest_block(rb, found, first, end - first);
-}
-
-/*
- * What QEMU has written since the last sync, or a look or a collect has found.
- * These pages are in no log of KVM's.
- */
-uint64_t cpu_physical_memory_take_uncleared(RAMBlock *rb, unsigned long page)
-{
-    if (!dirty_tracking_clear_publishes()) {
-        return 0;
+    qatomic_or(vga[page / DIRTY_MEMORY_BLOCK_SIZE] +
+               BIT_WORD(page % DIRTY_MEMORY_BLOCK_SIZE), bits);
+    added = page_bitmap_add_word(rb->bmap, page - base, bits);
+    if (added) {
+        page_bitmap_add_word(rb->written, page - base, added);
+        clearing.added += ctpopl(added);
     }
-    record_takes(rb, &rb->written);
-    record_takes(rb, &rb->looked);
-    return take_chunk(rb, rb->looked, page);
+    if (global_dirty_tracking & GLOBAL_DIRTY_DIRTY_RATE) {
+        total_dirty_pages += ctpopl(bits);
+    }
 }
 
-/*
- * The chunk is armed and stays so: none of its pages go to rb->clear_bmap.  Nor
- * to rb->looked: in the first round they may be all that the guest has ever
- * written, and no free page could be left out.
- */
-uint64_t cpu_physical_memory_take_cleared(RAMBlock *rb, unsigned long page)
+void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
+                                 ram_addr_t pages)
 {
-    return dirty_tracking_clear_publishes() ? take_chunk(rb, NULL, page) : 0;
+    unsigned long first = start >> TARGET_PAGE_BITS;
+    unsigned shift = first % BITS_PER_LONG;
+
+    if (!clearing.rb) {
+        cpu_physical_memory_set_dirty_lebitmap(words, start, pages);
+        return;
+    }
+    RCU_READ_LOCK_GUARD();
+    first -= shift;
+    for (unsigned long n = BITS_TO_LONGS(pages); n; n--, words++) {
+        unsigned long bits = GULONG_FROM_LE(*words);
+
+        if (bits << shift) {
+            publish_cleared(first, bits << shift);
+        }
+        first += BITS_PER_LONG;
+        if (shift && bits >> (BITS_PER_LONG - shift)) {
+            publish_cleared(first, bits >> (BITS_PER_LONG - shift));
+        }
+    }
+}
+
+/* The pages are armed and stay so: they do not go to rb->clear_bmap. */
+uint64_t cpu_physical_memory_clear_and_take(RAMBlock *rb, ram_addr_t start,
+                                            ram_addr_t length)
+{
+    if (dirty_tracking_clear_publishes()) {
+        record_takes(rb, &rb->written);
+        clearing.rb = rb;
+    }
+    clearing.added = 0;
+    memory_region_clear_dirty_bitmap(rb->mr, start, length);
+    clearing.rb = NULL;
+    return clearing.added;
 }
 
 uint64_t cpu_physical_memory_take_published(RAMBlock *rb)

@@ -87,8 +87,8 @@ static void vmm_publish(void *opaque, uint64_t tag, uint64_t first,
     ram_addr_t start = tag + first * qemu_real_host_page_size();
 
     trace_kvm_dirty_publish(start, n);
-    cpu_physical_memory_set_dirty_lebitmap((unsigned long *)words, start,
-                                           n * KVMD_WORD_PAGES);
+    cpu_physical_memory_publish((unsigned long *)words, start,
+                                n * KVMD_WORD_PAGES);
 }
 
 static int vmm_vcpu_ioctl(void *opaque, void *vcpu, unsigned long request,

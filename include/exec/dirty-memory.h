@@ -8,8 +8,9 @@
  * summary.  Only the summary of DIRTY_MEMORY_MIGRATION is complete; code that
  * takes pages of another client looks at a small part of the bitmap anyway.
  *
- * A function that clears bits need not clear the summary.  Only the sync and the
- * takes below do, one at a time.
+ * A function that clears bits need not clear the summary.  Only two functions
+ * do, one at a time: cpu_physical_memory_sync_dirty_bitmap() and
+ * cpu_physical_memory_take_published().
  */
 
 #ifndef EXEC_DIRTY_MEMORY_H
@@ -58,31 +59,29 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
                                                ram_addr_t length);
 
 /*
- * cpu_physical_memory_take_uncleared:
- * To be called before memory_region_clear_dirty_bitmap() and
- * cpu_physical_memory_take_cleared(), for the same @page and with the same locks.
- * Move the chunk's bits in DIRTY_MEMORY_MIGRATION to @rb->bmap, as these would:
- * but no sync can find these bits again, and so they have to be told from those
- * that the clear publishes.  Allocates @rb->written and @rb->looked, which have
- * to be given to page_bitmap_free() when @rb->bmap is.
- * Returns: how many pages were not in @rb->bmap before.
+ * cpu_physical_memory_publish:
+ * Make pages dirty for all clients, as cpu_physical_memory_set_dirty_lebitmap()
+ * does: @pages pages from @start on, of which @words has a bit for each, in words
+ * of little endian.  Those that cpu_physical_memory_clear_and_take() finds, on
+ * the same thread, go to RAMBlock.bmap instead of DIRTY_MEMORY_MIGRATION.
  */
-uint64_t cpu_physical_memory_take_uncleared(struct RAMBlock *rb,
-                                            unsigned long page);
+void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
+                                 ram_addr_t pages);
 
 /*
- * cpu_physical_memory_take_cleared:
- * memory_region_clear_dirty_bitmap() was called for the chunk of
- * @rb->clear_bmap that @page is in.  If that published pages
- * (dirty_tracking_clear_publishes()), move the chunk's bits in
- * DIRTY_MEMORY_MIGRATION to @rb->bmap.  Called with the lock that guards
- * @rb->bmap, which excludes syncs; neither the BQL nor RCU is needed.  Not to
- * be called in postcopy, since the destination knows then which pages are
- * still to come.
+ * cpu_physical_memory_clear_and_take:
+ * Call memory_region_clear_dirty_bitmap() for [@start, @start + @length) of @rb.
+ * Pages that this publishes (dirty_tracking_clear_publishes()) go to @rb->bmap,
+ * and no others: what QEMU itself has written stays for the next sync.  Called
+ * with the lock that guards @rb->bmap; neither the BQL nor RCU is needed.  Not to
+ * be called in postcopy, since the destination knows then which pages are still
+ * to come.  Allocates @rb->written, which has to be given to page_bitmap_free()
+ * when @rb->bmap is.
  * Returns: how many pages were not in @rb->bmap before.
  */
-uint64_t cpu_physical_memory_take_cleared(struct RAMBlock *rb,
-                                          unsigned long page);
+uint64_t cpu_physical_memory_clear_and_take(struct RAMBlock *rb,
+                                            ram_addr_t start,
+                                            ram_addr_t length);
 
 /*
  * cpu_physical_memory_take_published:
@@ -102,9 +101,12 @@ uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
  * The guest has said that it does not use [@first, @first + @pages) of @rb: these
  * pages need not be sent.  It may have taken some back since it said so, and
  * written them, and no later sync would find those that were taken meanwhile.
- * So they stay in @rb->bmap: all that cpu_physical_memory_take_published() and
- * cpu_physical_memory_take_uncleared() have taken since the last sync, and what
- * cpu_physical_memory_take_cleared() has added.  Called with the lock that guards @rb->bmap.
+ * So they stay in @rb->bmap: all that cpu_physical_memory_take_published() has
+ * taken since the last sync, and what cpu_physical_memory_clear_and_take() has
+ * added.  Of what a clear finds of pages that were in @rb->bmap before nobody
+ * knows whether it is older: in the first round that may be all that the guest
+ * has ever written, and no free page could be left out.  Called with the lock
+ * that guards @rb->bmap.
  * Returns: how many pages were in @rb->bmap and are no longer.
  */
 uint64_t cpu_physical_memory_forget(struct RAMBlock *rb, unsigned long first,

@@ -52,6 +52,13 @@ unsigned long page_bitmap_count(const PageBitmap *map, unsigned long first,
                                 unsigned long pages);
 
 /*
+ * page_bitmap_add_word: Set the pages of @bits, of the word that begins with @page.
+ * Returns: those of them that were not set before.
+ */
+unsigned long page_bitmap_add_word(PageBitmap *map, unsigned long page,
+                                   unsigned long bits);
+
+/*
  * page_bitmap_count_only:
  * Returns: how many of @pages from @first, the first of a word, are set in @map
  * and not in @other.

@@ -20,10 +20,15 @@
 void (*atomic_step)(void);
 RAMList ram_list;
 
-static DirtyMemoryBlocks dirty;
+uint64_t total_dirty_pages;
+unsigned int global_dirty_tracking;
+
+static DirtyMemoryBlocks dirty, vga;
 static RAMBlock rb;
 static bool clears_find;
 static bool set_in_sptes[PAGES];     /* dirty bits that a clear publishes */
+static unsigned long slot_first;     /* KVM's slot begins with that page */
+static unsigned long written_meanwhile;
 
 bool dirty_tracking_clear_publishes(void)
 {
@@ -36,13 +41,47 @@ void clear_bmap_set(RAMBlock *block, uint64_t start, uint64_t npages)
                DIV_ROUND_UP(npages, 1UL << CHUNK_SHIFT));
 }
 
+/* QEMU writes, or tells what was written. */
+static void write_page(unsigned long page)
+{
+    unsigned long *block =
+        dirty.blocks[(BASE + page) / DIRTY_MEMORY_BLOCK_SIZE];
+    unsigned long bit = (BASE + page) % DIRTY_MEMORY_BLOCK_SIZE;
+
+    set_bit(bit, block);
+    dirty_memory_mark(block, bit, 1);
+}
+
+void cpu_physical_memory_set_dirty_lebitmap(unsigned long *bitmap,
+                                            ram_addr_t start, ram_addr_t pages)
+{
+    for (ram_addr_t page = 0; page < pages; page++) {
+        if (test_bit(page, bitmap)) {
+            write_page((start >> TARGET_PAGE_BITS) + page - BASE);
+        }
+    }
+}
+
+/* KVM publishes what the CPUs have written, from @slot_first on. */
 void memory_region_clear_dirty_bitmap(MemoryRegion *mr, ram_addr_t start,
                                       ram_addr_t length)
 {
+    unsigned long first = MAX(start >> TARGET_PAGE_BITS, slot_first);
+    unsigned long end = MIN((start + length) >> TARGET_PAGE_BITS, PAGES);
+    unsigned long words[BITS_TO_LONGS(1UL << CHUNK_SHIFT)] = { 0 };
+
     (void)mr;
-    (void)start;
-    (void)length;
-    g_assert_not_reached();
+    for (unsigned long page = first; page < end && clears_find; page++) {
+        if (set_in_sptes[page]) {
+            set_bit(page - first, words);
+        }
+        set_in_sptes[page] = false;
+    }
+    cpu_physical_memory_publish(words, (BASE + first) << TARGET_PAGE_BITS,
+                                end - first);
+    if (written_meanwhile) {
+        write_page(written_meanwhile);
+    }
 }
 
 void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
@@ -58,8 +97,10 @@ static void begin(bool finds)
     clears_find = finds;
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         dirty.blocks[i] = page_block_new(DIRTY_MEMORY_BLOCK_SIZE);
+        vga.blocks[i] = page_block_new(DIRTY_MEMORY_BLOCK_SIZE);
     }
     ram_list.dirty_memory[DIRTY_MEMORY_MIGRATION] = &dirty;
+    ram_list.dirty_memory[DIRTY_MEMORY_VGA] = &vga;
     rb = (RAMBlock) {
         .offset = BASE << TARGET_PAGE_BITS,
         .used_length = PAGES << TARGET_PAGE_BITS,
@@ -79,43 +120,44 @@ static void end(void)
     g_free(rb.clear_bmap);
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         g_free(dirty.blocks[i]);
+        g_free(vga.blocks[i]);
     }
 }
 
-static void write_page(unsigned long page)
+/* A vCPU writes: dirty bits tell of it. */
+static void write_by_cpu(unsigned long page)
 {
-    unsigned long *block =
-        dirty.blocks[(BASE + page) / DIRTY_MEMORY_BLOCK_SIZE];
-    unsigned long bit = (BASE + page) % DIRTY_MEMORY_BLOCK_SIZE;
-
-    set_bit(bit, block);
-    dirty_memory_mark(block, bit, 1);
+    set_in_sptes[page] = true;
 }
 
-static void clear_sptes(unsigned long chunk)
+/* What a sync and a look begin with. */
+static void collect(void)
 {
-    unsigned long first = chunk << CHUNK_SHIFT;
+    for (unsigned long page = 0; page < PAGES; page++) {
+        unsigned long word = set_in_sptes[page];
 
-    for (unsigned long page = first;
-         page < MIN(first + (1UL << CHUNK_SHIFT), PAGES); page++) {
-        if (set_in_sptes[page]) {
-            write_page(page);
-        }
+        cpu_physical_memory_publish(&word, (BASE + page) << TARGET_PAGE_BITS,
+                                    1);
         set_in_sptes[page] = false;
     }
+}
+
+/* Returns: the pages that a look has found. */
+static uint64_t look(void)
+{
+    collect();
+    return cpu_physical_memory_take_published(&rb);
 }
 
 /* Clear as before a page is sent.  Returns: the pages found. */
 static uint64_t clear_chunk(unsigned long page)
 {
-    uint64_t found;
+    unsigned long first = page >> CHUNK_SHIFT << CHUNK_SHIFT;
 
-    if (!test_and_clear_bit(page >> CHUNK_SHIFT, rb.clear_bmap)) {
-        return 0;
-    }
-    found = cpu_physical_memory_take_uncleared(&rb, page);
-    clear_sptes(page >> CHUNK_SHIFT);
-    return found + cpu_physical_memory_take_cleared(&rb, page);
+    return test_and_clear_bit(page >> CHUNK_SHIFT, rb.clear_bmap) ?
+        cpu_physical_memory_clear_and_take(
+            &rb, first << TARGET_PAGE_BITS,
+            1UL << CHUNK_SHIFT << TARGET_PAGE_BITS) : 0;
 }
 
 /* Returns: the pages that the clear of its chunk has found. */
@@ -129,9 +171,10 @@ static uint64_t send_page(unsigned long page)
 
 static void check_sync(uint64_t added, uint64_t counted)
 {
-    uint64_t synced = cpu_physical_memory_sync_dirty_bitmap(&rb, 0,
-                                                            rb.used_length);
+    uint64_t synced;
 
+    collect();
+    synced = cpu_physical_memory_sync_dirty_bitmap(&rb, 0, rb.used_length);
     g_assert_cmpuint(synced, ==, added);
     g_assert_cmpuint(cpu_physical_memory_count_written(&rb, synced), ==,
                      counted);
@@ -140,10 +183,10 @@ static void check_sync(uint64_t added, uint64_t counted)
 static void test_written_after_the_clear_too(void)
 {
     begin(true);
-    write_page(5);
-    write_page(600);
+    write_by_cpu(5);
+    write_by_cpu(600);
     g_assert_cmpuint(send_page(5), ==, 1);
-    write_page(5);
+    write_by_cpu(5);
     check_sync(2, 2);
     end();
 }
@@ -151,7 +194,7 @@ static void test_written_after_the_clear_too(void)
 static void test_written_before_the_clear_only(void)
 {
     begin(true);
-    write_page(5);
+    write_by_cpu(5);
     g_assert_cmpuint(send_page(5), ==, 1);
     check_sync(0, 1);
     end();
@@ -161,9 +204,9 @@ static void test_written_before_the_clear_only(void)
 static void test_not_sent_meanwhile(void)
 {
     begin(true);
-    write_page(5);
+    write_by_cpu(5);
     g_assert_cmpuint(clear_chunk(5), ==, 1);
-    write_page(5);
+    write_by_cpu(5);
     check_sync(0, 1);
     end();
 }
@@ -172,11 +215,11 @@ static void test_not_sent_meanwhile(void)
 static void test_known_before_the_clear(void)
 {
     begin(true);
-    write_page(5);
+    write_by_cpu(5);
     check_sync(1, 1);
-    write_page(5);
+    write_by_cpu(5);
     g_assert_cmpuint(send_page(5), ==, 0);
-    write_page(5);
+    write_by_cpu(5);
     check_sync(1, 1);
     end();
 }
@@ -184,11 +227,11 @@ static void test_known_before_the_clear(void)
 static void test_each_period_begins_anew(void)
 {
     begin(true);
-    write_page(5);
+    write_by_cpu(5);
     g_assert_cmpuint(send_page(5), ==, 1);
     check_sync(0, 1);
     check_sync(0, 0);
-    write_page(5);
+    write_by_cpu(5);
     check_sync(1, 1);
     end();
 }
@@ -196,8 +239,8 @@ static void test_each_period_begins_anew(void)
 static void test_clears_find_nothing(void)
 {
     begin(false);
-    write_page(5);
-    write_page(6);
+    write_by_cpu(5);
+    write_by_cpu(6);
     g_assert_cmpuint(clear_chunk(5), ==, 0);
     check_sync(2, 2);
     g_assert_null(rb.written);
@@ -222,21 +265,21 @@ static void test_published(void)
         begin(finds);
         bitmap_clear(rb.clear_bmap, 0, CHUNKS);
         for (size_t i = 0; i < G_N_ELEMENTS(pages); i++) {
-            write_page(pages[i]);
+            write_by_cpu(pages[i]);
         }
-        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==,
+        g_assert_cmpuint(look(), ==,
                          G_N_ELEMENTS(pages));
         for (size_t i = 0; i < G_N_ELEMENTS(pages); i++) {
             g_assert_true(page_bitmap_test(rb.bmap, pages[i]));
         }
         /* What is un-armed has to be cleared before it is sent. */
         check_chunks(!finds);
-        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 0);
+        g_assert_cmpuint(look(), ==, 0);
         g_assert_cmpuint(send_page(5), ==, 0);
-        write_page(5);
-        write_page(600);
-        write_page(700);
-        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 2);
+        write_by_cpu(5);
+        write_by_cpu(600);
+        write_by_cpu(700);
+        g_assert_cmpuint(look(), ==, 2);
         check_chunks(!finds);
         check_sync(0, G_N_ELEMENTS(pages) + 1);
         check_sync(0, 0);
@@ -252,9 +295,9 @@ static void test_forgotten(void)
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 0, 10), ==, 10);
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 5, 10), ==, 5);
     page_bitmap_clear(rb.bmap, 0, PAGES);
-    write_page(20);
-    write_page(22);
-    g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 2);
+    write_by_cpu(20);
+    write_by_cpu(22);
+    g_assert_cmpuint(look(), ==, 2);
     g_assert_false(page_bitmap_test_and_set(rb.bmap, 21));
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 3), ==, 1);
     g_assert_true(page_bitmap_test(rb.bmap, 20));
@@ -271,8 +314,8 @@ static void test_looked(void)
     for (int finds = 0; finds < 2; finds++) {
         begin(finds);
         page_bitmap_set_all(rb.bmap);
-        write_page(20);
-        g_assert_cmpuint(cpu_physical_memory_take_published(&rb), ==, 0);
+        write_by_cpu(20);
+        g_assert_cmpuint(look(), ==, 0);
         g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 0);
         g_assert_true(page_bitmap_test(rb.bmap, 20));
         g_assert_cmpuint(cpu_physical_memory_forget(&rb, 0, PAGES), ==,
@@ -288,25 +331,71 @@ static void test_cleared_and_forgotten(void)
 {
     begin(true);
     page_bitmap_set_all(rb.bmap);
-    set_in_sptes[20] = true;
+    write_by_cpu(20);
     g_assert_cmpuint(clear_chunk(20), ==, 0);
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
     end();
 }
 
-/* What QEMU has written is in no log that could be harvested later. */
-static void test_written_by_qemu_and_forgotten(void)
+/* A disk that QEMU emulates writes, before a clear and while it goes on. */
+static void test_written_by_qemu(void)
 {
     begin(true);
     page_bitmap_set_all(rb.bmap);
+    for (unsigned long page = 20; page < 24; page++) {
+        write_by_cpu(page);
+    }
     write_page(20);
-    set_in_sptes[21] = true;
+    written_meanwhile = 21;
     g_assert_cmpuint(clear_chunk(20), ==, 0);
-    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 2), ==, 1);
+    written_meanwhile = 0;
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 4), ==, 4);
+    check_sync(2, 2);
     g_assert_true(page_bitmap_test(rb.bmap, 20));
-    check_sync(0, 0);
-    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
+    g_assert_true(page_bitmap_test(rb.bmap, 21));
     end();
+}
+
+/* What a clear finds is dirty for displays, too, and counts for the dirty rate. */
+static void test_other_clients(void)
+{
+    begin(true);
+    write_by_cpu(20);
+    write_by_cpu(600);
+    g_assert_cmpuint(clear_chunk(20), ==, 1);
+    g_assert_cmpuint(total_dirty_pages, ==, 0);
+    global_dirty_tracking = GLOBAL_DIRTY_DIRTY_RATE;
+    g_assert_cmpuint(clear_chunk(600), ==, 1);
+    global_dirty_tracking = 0;
+    g_assert_cmpuint(total_dirty_pages, ==, 1);
+    for (unsigned long page = 0; page < PAGES; page++) {
+        unsigned long at = BASE + page;
+
+        g_assert_cmpint(test_bit(at % DIRTY_MEMORY_BLOCK_SIZE,
+                                 vga.blocks[at / DIRTY_MEMORY_BLOCK_SIZE]),
+                        ==, page == 20 || page == 600);
+    }
+    total_dirty_pages = 0;
+    end();
+}
+
+/* KVM's slot need not begin with a word of the block's. */
+static void test_slot_within_a_word(void)
+{
+    for (slot_first = 0; slot_first < 70; slot_first += 23) {
+        begin(true);
+        for (unsigned long page = slot_first; page < 200; page += 7) {
+            write_by_cpu(page);
+        }
+        clear_chunk(0);
+        for (unsigned long page = 0; page < PAGES; page++) {
+            g_assert_cmpint(page_bitmap_test(rb.bmap, page), ==,
+                            page >= slot_first && page < 200 &&
+                            (page - slot_first) % 7 == 0);
+        }
+        end();
+    }
+    slot_first = 0;
 }
 
 /* Without bits that a clear publishes, they are left to the next sync. */
@@ -314,7 +403,7 @@ static void test_left_to_the_sync(void)
 {
     begin(false);
     page_bitmap_set_all(rb.bmap);
-    write_page(20);
+    write_by_cpu(20);
     g_assert_cmpuint(clear_chunk(20), ==, 0);
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 20, 1), ==, 1);
     check_sync(1, 1);
@@ -335,7 +424,7 @@ static void test_random(void)
             unsigned long chunk = page >> CHUNK_SHIFT << CHUNK_SHIFT;
 
             if (i % 2) {
-                write_page(page);
+                write_by_cpu(page);
                 pending[page] = true;
                 continue;
             }
@@ -379,8 +468,10 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_memory/looked", test_looked);
     g_test_add_func("/dirty_memory/cleared-and-forgotten",
                     test_cleared_and_forgotten);
-    g_test_add_func("/dirty_memory/written-by-qemu-and-forgotten",
-                    test_written_by_qemu_and_forgotten);
+    g_test_add_func("/dirty_memory/written-by-qemu", test_written_by_qemu);
+    g_test_add_func("/dirty_memory/other-clients", test_other_clients);
+    g_test_add_func("/dirty_memory/slot-within-a-word",
+                    test_slot_within_a_word);
     g_test_add_func("/dirty_memory/left-to-the-sync", test_left_to_the_sync);
     g_test_add_func("/dirty_memory/random", test_random);
     return g_test_run();

@@ -22,6 +22,14 @@ typedef struct RAMBlock {
     uint8_t clear_bmap_shift;
 } RAMBlock;
 
+#define GLOBAL_DIRTY_DIRTY_RATE 2
+
+extern uint64_t total_dirty_pages;
+extern unsigned int global_dirty_tracking;
+
+void cpu_physical_memory_set_dirty_lebitmap(unsigned long *bitmap,
+                                            ram_addr_t start,
+                                            ram_addr_t pages);
 void cpu_physical_memory_dirty_bits_cleared(ram_addr_t start,
                                             ram_addr_t length);
 void clear_bmap_set(RAMBlock *rb, uint64_t start, uint64_t npages);
