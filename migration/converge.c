@@ -405,7 +405,8 @@ static void converge_round_ended(void)
     };
     converge.sync_locked = 0;
     pace_found(&converge.pace, ram_bytes_remaining(), converge_room(),
-               converge.stop_size - converge.others);
+               converge.stop_size - converge.others,
+               converge_steers() ? PACE_NEAR_STEERED : PACE_NEAR);
     converge.round_end = converge_sent() + converge_remaining();
     if (!converge.pace.last) {
         pace_count_from(&converge.pace, now, converge_remaining(),

@@ -10,7 +10,7 @@
  * the stop.
  *
  * A group is hot if at least one in HOT_PART of its pages that were dirty at the
- * end of the last round but one, and so were sent in the last, is dirty again.
+ * end of the last round but one, and were sent in the last, is dirty again.
  * No group is hot after the first round, in which all pages are sent, written or
  * not, and which may take minutes.
  *

@@ -21,8 +21,8 @@
 
 /*
  * hot_ram_begin_sync:
- * A sync is about to end a round: what RAMBlock.bmap has now was not sent in it.
- * Called in an RCU critical section.
+ * A sync is about to end a round: what RAMBlock.bmap has now was not sent in it,
+ * but for what RAMBlock.written has, which was added since.  Called in an RCU critical section.
  */
 void hot_ram_begin_sync(void);
 

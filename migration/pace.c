@@ -52,9 +52,15 @@ static double pace_written_ahead(const Pace *pace, const PaceSync *sync)
     return pace->written_per_second * sync->all;
 }
 
-void pace_found(Pace *pace, double remaining, double room, double most)
+void pace_found(Pace *pace, double remaining, double room, double most,
+                unsigned int patience)
 {
-    pace->near = remaining >= room && remaining < most ? pace->near + 1 : 0;
+    if (remaining < room) {
+        pace->near = 0;
+    } else if (remaining < most) {
+        pace->near++;
+    }
+    pace->nothing_kept = pace->near >= patience;
 }
 
 double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
@@ -63,7 +69,7 @@ double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
     double left = limit - PACE_STOP_SECONDS - sync->locked;
     double ahead = pace_written_ahead(pace, sync) * page_size;
 
-    if (pace->near >= PACE_NEAR_IN_A_ROW) {
+    if (pace->nothing_kept) {
         return size;
     }
     return limit > 0 ? MAX(size * left / limit - ahead,

@@ -32,10 +32,13 @@
 #define PACE_STOP_SECONDS 0.010
 
 /*
- * After so many syncs in a row that have found what would fit, but for what is
- * kept for the last sync and the devices, nothing is kept for them.
+ * After so many syncs that have found what would fit, but for what is kept for
+ * the last sync and the devices, nothing is kept for them: QEMU without this ends
+ * such a migration at once.  More time is left to vCPUs that are slowed down to
+ * write less, at 20 syncs a second or fewer.
  */
-#define PACE_NEAR_IN_A_ROW 4
+#define PACE_NEAR 4
+#define PACE_NEAR_STEERED 60
 
 typedef struct Pace {
     double last;                /* when pages were last counted */
@@ -44,7 +47,8 @@ typedef struct Pace {
     double written_per_second;  /* in the last period, became dirty again */
     double sent_per_second;
     unsigned int bad_periods;   /* in a row, up to the last one */
-    unsigned int near;          /* syncs in a row, as PACE_NEAR_IN_A_ROW */
+    unsigned int near;          /* syncs that have found so much, as PACE_NEAR */
+    bool nothing_kept;
 } Pace;
 
 /* What the last sync took; it tells what the next one will take. */
@@ -83,11 +87,14 @@ double pace_again(double began, double ended);
 double pace_excess(const Pace *pace, double threshold);
 
 /*
- * pace_found: A sync has found that @remaining is to be sent; that may be @room
- * when the guest is to be stopped, and could be @most within the downtime limit
- * if nothing else took time.  All are in the same unit.
+ * pace_found: A sync has found that @remaining is to be sent.  Less than @room may
+ * remain when the guest is to be stopped; less than @most could be sent within the
+ * downtime limit if nothing else took time.  All are in the same unit.
+ * @patience: how many syncs may find what is not less than @room, but less than
+ *            @most; larger finds in between do not matter, as bursts
  */
-void pace_found(Pace *pace, double remaining, double room, double most);
+void pace_found(Pace *pace, double remaining, double room, double most,
+                unsigned int patience);
 
 /*
  * pace_stop_size:
@@ -98,9 +105,8 @@ void pace_found(Pace *pace, double remaining, double room, double most);
  *
  * The limit is also for the last sync, the devices, and the pages that become
  * dirty between the decision to stop and the stop.  At least half of what others
- * leave is for the pages that remain.  QEMU without this also ends the migration
- * of a guest that always has as many dirty pages as fill the limit by themselves.
- * So nothing is kept for all else if syncs find so many (PACE_NEAR_IN_A_ROW).
+ * leave is for the pages that remain.  Once many syncs have found what nearly
+ * fits (pace_found()), nothing is kept for all else.
  *
  * Returns: the part of @size that may remain when the guest is to be stopped,
  * others and pages together.

@@ -115,23 +115,35 @@ static void test_least(void)
     expect(pace_stop_size(&still, &at_once, 4000, 4000, 0.001, PAGE), 4000);
 }
 
+static double stop_size_of_1000(const Pace *pace)
+{
+    const PaceSync sync = { 0 };
+
+    return pace_stop_size(pace, &sync, 1000, 0, 0.100, PAGE);
+}
+
 /* A guest that always has what would fit, but for what is kept for all else. */
 static void test_near(void)
 {
-    const PaceSync sync = { 0 };
     Pace pace = { 0 };
 
-    for (int i = 0; i < PACE_NEAR_IN_A_ROW; i++) {
-        expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
-        pace_found(&pace, i % 2 ? 999 : 900, 900, 1000);
+    for (int i = 0; i < PACE_NEAR; i++) {
+        expect(stop_size_of_1000(&pace), 900);
+        pace_found(&pace, i % 2 ? 999 : 900, 900, 1000, PACE_NEAR);
     }
-    expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 1000);
-    pace_found(&pace, 899, 900, 1000);
-    expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
-    for (int i = 0; i < PACE_NEAR_IN_A_ROW; i++) {
-        pace_found(&pace, i ? 950 : 1000, 900, 1000);
+    expect(stop_size_of_1000(&pace), 1000);
+    pace_found(&pace, 899, 900, 1000, PACE_NEAR);
+    expect(stop_size_of_1000(&pace), 900);
+    /* With bursts. */
+    for (int i = 0; i < PACE_NEAR; i++) {
+        pace_found(&pace, 1000, 900, 1000, PACE_NEAR);
+        expect(stop_size_of_1000(&pace), 900);
+        pace_found(&pace, 950, 900, 1000, PACE_NEAR);
     }
-    expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
+    expect(stop_size_of_1000(&pace), 1000);
+    /* There is more patience with vCPUs that are slowed down. */
+    pace_found(&pace, 950, 900, 1000, PACE_NEAR_STEERED);
+    expect(stop_size_of_1000(&pace), 900);
 }
 
 /* A fifth of the time, and not more often than 20 times a second. */

@@ -180,7 +180,7 @@ def test_no_room(ours: Qemu, mechanism: Mechanism) -> None:
         start(src, dst, options)
         if syncs_beside(src):
             wait_rounds(src, dst, 8, options)
-        assert waits(info(src)) == 0
+            assert waits(info(src)) == 0
         src.qmp("migrate-start-postcopy")
         finish(src, dst, options)
         assert_identical(src, dst)
