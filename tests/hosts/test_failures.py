@@ -13,7 +13,8 @@ from tests.migration.cases import assert_identical, migrate_identical
 from tests.migration.guest import Writer
 from tests.migration.migrate import (ANY_DOWNTIME, CRAWL, Options, finish,
                                      start, wait, wait_rounds)
-from tests.migration.test_hot_pages import BITMAP, BITMAP_PENDING, add_bitmap
+from tests.migration.test_hot_pages import (DISK, NO_ROOM, NO_ROOM_MIB,
+                                            add_bitmap)
 from tests.migration.test_loop import UNPLUGGED_GIB, with_unplugged
 from tests.migration.vm import LOG, VM, Config, pair, qemu
 
@@ -66,19 +67,19 @@ def test_nothing_is_sent_to_a_guest_that_runs(failing: Path) -> None:
     What a sync after that finds would be sent to a QEMU whose guest may run
     already, and which ends when it gets it.
     """
-    with pair(config(mib=128, extra=BITMAP,
+    with pair(config(mib=128, extra=DISK,
                      writer=Writer(mib=8, pattern=1, cpus=2))) as (src, dst):
         src.wait_writing()
-        add_bitmap(src)
+        add_bitmap(src, NO_ROOM_MIB)
         src.qmp("migrate-set-parameters", max_postcopy_bandwidth=CRAWL)
-        start(src, dst, BITMAP_PENDING)
-        wait_rounds(src, dst, 3, BITMAP_PENDING)
+        start(src, dst, NO_ROOM)
+        wait_rounds(src, dst, 3, NO_ROOM)
         src.qmp("migrate-start-postcopy")
-        wait(src, dst, BITMAP_PENDING.timeout, "switch",
+        wait(src, dst, NO_ROOM.timeout, "switch",
              lambda state: state.get("status") == "postcopy-active")
         failing.touch()
         src.qmp("migrate-set-parameters", max_postcopy_bandwidth=0)
-        finish(src, dst, BITMAP_PENDING)
+        finish(src, dst, NO_ROOM)
         assert_identical(src, dst)
 
 

@@ -24,6 +24,9 @@ ROUNDS = Options(bandwidth=100 * MIB, downtime_limit=80)
 DISK_BYTES = 4 << 40
 DISK = ("-blockdev", f"null-co,node-name=disk,size={DISK_BYTES}")
 BESIDE_BITMAP = dataclasses.replace(ROUNDS, capabilities=("dirty-bitmaps",))
+# A bitmap of so much is more than may remain at the stop.
+NO_ROOM_MIB = 64
+NO_ROOM = dataclasses.replace(BESIDE_BITMAP, downtime_limit=300)
 
 # The migration ends even if no fault slows the guest down.
 ENDS = Options(downtime_limit=2000)
@@ -173,16 +176,15 @@ def test_postcopy_without_ram(ours: Qemu, mechanism: Mechanism) -> None:
 @log_and_ring
 def test_no_room(ours: Qemu, mechanism: Mechanism) -> None:
     """No page waits for a stop that a dirty bitmap alone would fill."""
-    options = dataclasses.replace(BESIDE_BITMAP, downtime_limit=300)
     with pair(with_disk(ours, mechanism, 8)) as (src, dst):
         src.wait_writing()
-        add_bitmap(src, 64)
-        start(src, dst, options)
+        add_bitmap(src, NO_ROOM_MIB)
+        start(src, dst, NO_ROOM)
         if syncs_beside(src):
-            wait_rounds(src, dst, 8, options)
+            wait_rounds(src, dst, 8, NO_ROOM)
             assert waits(info(src)) == 0
         src.qmp("migrate-start-postcopy")
-        finish(src, dst, options)
+        finish(src, dst, NO_ROOM)
         assert_identical(src, dst)
 
 
