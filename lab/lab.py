@@ -24,6 +24,7 @@ import re
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -239,6 +240,12 @@ def parser() -> Parser:
         help="let the lab write to this directory, at the same path",
     )
     parse.add_argument(
+        "--wire",
+        metavar="FD",
+        help="an open socket that COMMAND reaches by the virtio port "
+        "lab.wire; one of a socketpair connects two labs",
+    )
+    parse.add_argument(
         "--take",
         action="append",
         default=[],
@@ -247,6 +254,18 @@ def parser() -> Parser:
         "libraries it needs",
     )
     return parse
+
+
+def open_socket(text: str | None) -> socket.socket | None:
+    """The socket of --wire, which the lab was started with."""
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError, OSError):
+        return socket.socket(fileno=int(text))
+    raise Failure(
+        f"--wire {text} is not allowed; it must be the number of an open "
+        "socket"
+    )
 
 
 def translated(text: str | None) -> list[str]:
@@ -312,6 +331,7 @@ class Options:
                     f"--share {share} is not a directory; it must be one "
                     "that exists"
                 )
+        self.wire = open_socket(given.wire)
         self.takes = [Path(os.path.abspath(name)) for name in given.take]
         for path in self.takes:
             if not os.access(path, os.R_OK):
@@ -344,6 +364,11 @@ class Options:
             raise Failure(
                 f"--share {self.shares[0]} with --cpu intel is not allowed; "
                 "that machine can only write to its stdout and stderr"
+            )
+        if self.wire:
+            raise Failure(
+                f"--wire {self.wire.fileno()} with --cpu intel is not "
+                "allowed; that machine has no virtio"
             )
         if self.cpus > intel.MAX_CPUS:
             raise Failure(
@@ -533,6 +558,10 @@ def qemu_command(
     for name, fd in pipes.items():
         words += ["-chardev", f"file,id={name},path=/dev/fd/{fd}"]
     words += ["-serial", "chardev:log", "-device", "virtio-serial-pci"]
+    if options.wire:
+        # First, so that it is there as soon as init has its own.
+        words += ["-chardev", f"socket,id=wire,fd={options.wire.fileno()}"]
+        words += ["-device", "virtserialport,chardev=wire,name=lab.wire"]
     for name in ("out", "err", "status"):
         words += ["-device"]
         words += [f"virtserialport,chardev={name},name=lab.{name}"]
@@ -634,19 +663,24 @@ class Machine:
                 command = qemu_command(
                     self.emulator, self.options, self.kernel, init, writers
                 )
+            wire = self.options.wire
+            passed = [*writers.values(), *([wire.fileno()] if wire else [])]
             # An end of the lab, of whatever kind, is one of the machine.
             process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=error,
                 stderr=error,
-                pass_fds=tuple(writers.values()),
+                pass_fds=passed,
                 start_new_session=True,
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
             for fd in writers.values():
                 os.close(fd)
+            # The other end has to see when the machine is gone.
+            if wire:
+                wire.close()
             self.attend(process, readers)
             self.emulator_status = process.wait()
             error.seek(0)

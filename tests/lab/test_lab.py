@@ -466,6 +466,8 @@ class TestRefusals:
             (["--timeout", "0", "--", "true"], "--timeout 0"),
             (["--share", "/no/such", "--", "true"], "--share /no/such"),
             (["--take", "/etc/hostname", "--", "true"], "--take /etc/host"),
+            (["--wire", "socket", "--", "true"], "--wire socket"),
+            (["--wire", "99", "--", "true"], "--wire 99"),
             (["--ran", "1..2=x", "--", "true"], "--ran 1..2=x"),
             (["--ran", "0x1..0x2", "--", "true"], "--ran 0x1..0x2"),
             ([*INTEL, "--ran", "0x1..0x2=x", "--", "true"], "--ran with"),
