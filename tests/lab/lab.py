@@ -118,8 +118,12 @@ def running(
     kernel: str | Path = "stock",
     seconds: int = 120,
     options: Sequence[str] = (),
+    fds: Sequence[int] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """The lab while it runs; it is killed if the test leaves it running."""
+    """The lab while it runs; it is killed if the test leaves it running.
+
+    fds are what it has open besides, as --wire wants it.
+    """
     process = subprocess.Popen(
         arguments(command, kernel, seconds, options),
         cwd=ROOT,
@@ -127,6 +131,7 @@ def running(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        pass_fds=fds,
     )
     try:
         yield process

@@ -42,12 +42,13 @@ def differing_in(src: VM, dst: VM, address: int, size: int) -> list[int]:
         for vm in (src, dst):
             files.append(work / vm.name)
             vm.save_memory(address, size, files[-1])
-        return [address // PAGE + page for page in _differing(*files)]
+        return [address // PAGE + page for page in differing_in_files(*files)]
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _differing(left: Path, right: Path) -> list[int]:
+def differing_in_files(left: Path, right: Path) -> list[int]:
+    """Return the numbers of the pages that are not the same in both."""
     with open(left, "rb") as a, open(right, "rb") as b, \
             mmap.mmap(a.fileno(), 0, prot=mmap.PROT_READ) as left_map, \
             mmap.mmap(b.fileno(), 0, prot=mmap.PROT_READ) as right_map:

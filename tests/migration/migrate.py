@@ -92,7 +92,8 @@ def set_capabilities(vm: VM, *names: str) -> None:
         {"capability": name, "state": True} for name in names])
 
 
-def _configure(vm: VM, options: Options) -> None:
+def configure(vm: VM, options: Options) -> None:
+    """Tell one side how to migrate."""
     set_capabilities(vm, *options.all_capabilities())
     parameters: dict[str, Any] = {
         "max_bandwidth": _bandwidth(vm, options),
@@ -119,8 +120,8 @@ def _listen(dst: VM, options: Options) -> str:
 
 def start(src: VM, dst: VM, options: Options) -> None:
     """Begin to migrate SRC to DST."""
-    _configure(src, options)
-    _configure(dst, options)
+    configure(src, options)
+    configure(dst, options)
     src.qmp("migrate", uri=_listen(dst, options))
 
 
@@ -165,7 +166,8 @@ def _failure(state: dict[str, Any], dst: Optional[VM]) -> str:
             + (f"; the destination says: {told}" if told else "") + ".")
 
 
-def wait_rounds(src: VM, dst: VM, count: int, options: Options) -> None:
+def wait_rounds(src: VM, dst: Optional[VM], count: int,
+                options: Options) -> None:
     """Wait until the migration of SRC has begun round COUNT, or is over.
 
     A QEMU that overlooks dirty pages may complete at any time.
@@ -194,17 +196,26 @@ def lift(src: VM) -> None:
     src.qmp("migrate-set-parameters", downtime_limit=ANY_DOWNTIME)
 
 
-def finish(src: VM, dst: VM, options: Options) -> Result:
-    """Wait for the end of a migration and return its figures."""
+def arrive(dst: VM, options: Options) -> None:
+    """Wait until DST has loaded everything, and could run."""
+    wait(dst, dst, options.timeout, "arrive",
+         lambda state: state.get("status") == "completed")
+    dst.wait(lambda: dst.qmp("query-status")["status"] != "inmigrate",
+             options.timeout, "it did not leave its incoming state")
+
+
+def finish(src: VM, dst: Optional[VM], options: Options) -> Result:
+    """Wait for the end of a migration and return its figures.
+
+    There is no DST if that is on another machine.
+    """
     if options.postcopy:
         src.qmp("migrate-start-postcopy")
     state = wait(src, dst, options.timeout, "complete",
                  lambda state: state.get("status") == "completed")
     # The source is done a moment before the destination has loaded everything.
-    wait(dst, dst, options.timeout, "arrive",
-         lambda state: state.get("status") == "completed")
-    dst.wait(lambda: dst.qmp("query-status")["status"] != "inmigrate",
-             options.timeout, "it did not leave its incoming state")
+    if dst:
+        arrive(dst, options)
     # QEMU 7.2 says "completed" a moment before it has computed the times.
     src.wait(lambda: info(src)["total-time"] > 0, options.timeout,
              "it did not say how long the migration took")

@@ -100,6 +100,14 @@ class Monitor:
             raise MonitorLost(f"{self._name}: the monitor was lost during "
                               f"{command}: {error}") from error
 
+    def send_fd(self, name: str, fd: int) -> None:
+        """Give QEMU the open file FD, which its URI fd:NAME then means."""
+        async def send() -> None:
+            self._client.send_fd_scm(fd)
+
+        _submit(send()).result()
+        self.execute("getfd", fdname=name)
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """Take the events that came, and return the data of NAME events."""
         async def take() -> list[Any]:
