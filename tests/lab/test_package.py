@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.libvirt.test_package import PACKAGE, PROGRAM, newest
+from tests.libvirt.test_package import DEBIANS, PACKAGE, PROGRAM, newest
 
 from .lab import BUILD, must
 from .test_libvirt import CONFINING, SCRIPTS, assert_passed, boot
@@ -34,6 +34,7 @@ def fixture_package() -> Path:
         pytest.skip("only root can make other machines")
     must([SCRIPTS / "deps", "--deb"])
     must([SCRIPTS / "get-root"])
+    must([SCRIPTS / "get-root", "backports"])
     must([SCRIPTS / "build-deb-qemu"], DEBEMAIL="test@debian.org")
     return newest(PACKAGE)
 
@@ -66,7 +67,8 @@ def test_alone(package: Path, tmp_path: Path) -> None:
     subprocess.run(["chroot", machine, "sh", "-c", command], check=True)
 
 
-def test_life(package: Path) -> None:
+@pytest.mark.parametrize("libvirt", DEBIANS)
+def test_life(package: Path, libvirt: str) -> None:
     """With libvirt and AppArmor, from its installation to its end."""
-    name = "test_package.py::test_life"
+    name = f"test_package.py::test_life[{libvirt}]"
     assert_passed(name, boot(name, kernel=CONFINING, seconds=SECONDS))

@@ -17,15 +17,27 @@ from .migrate import leave_confined, migrate_identical, p2p
 from .next_version import next_version
 
 Machines = tuple[Machine, Machine]
-DEBIAN = BUILD / "root"  # by scripts/get-root
 PACKAGE = "qemu-system-x86-fdt"
 PROGRAM = Path("/usr/bin/qemu-system-x86_64-fdt")
+LOCAL = "/etc/apparmor.d/local/abstractions/libvirt-qemu"
+
+# The libvirts, each with the Debian that has it, by scripts/get-root; only the
+# first reads no directory of rules.
+OLD = "9.0"
+DEBIANS = {OLD: BUILD / "root", "11.3": BUILD / "root-backports"}
+
+
+@pytest.fixture(name="libvirt", params=DEBIANS)
+def fixture_libvirt(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(name="machines")
-def fixture_machines(apparmor: None) -> Iterator[Machines]:
+def fixture_machines(apparmor: None, libvirt: str) -> Iterator[Machines]:
     """Two machines with Debian's packages only; the first has AppArmor."""
-    with two_machines(DEBIAN) as machines:
+    with two_machines(DEBIANS[libvirt]) as machines:
+        for machine in machines:
+            assert f"libvirt {libvirt}." in machine.virsh("version")
         yield machines
 
 
@@ -50,12 +62,18 @@ def install(machines: Machines, package: Path) -> None:
         machine.run("apt-get", "install", "--yes", own)
 
 
+def has_own_line(machine: Machine) -> bool:
+    """Whether the file of rules that is the administrator's has one of ours."""
+    local = machine.root / LOCAL[1:]
+    return local.exists() and PACKAGE in local.read_text()
+
+
 def size(domain: Domain, machine: Machine) -> int:
     """Of the program that runs, replaced or not."""
     return (machine.root / f"proc/{domain.pid(machine)}/exe").stat().st_size
 
 
-def test_life(machines: Machines) -> None:
+def test_life(machines: Machines, libvirt: str) -> None:
     """Installed, used, upgraded below a domain that runs, and purged."""
     one, other = machines
     before = one.files()
@@ -65,6 +83,7 @@ def test_life(machines: Machines) -> None:
 
     package = newest(PACKAGE)
     install(machines, package)
+    assert has_own_line(one) == (libvirt == OLD)
     with Domain(config, *machines) as domain:
         domain.wait_writing(one)
         assert domain.mechanism(one) == "dirty-bits"
