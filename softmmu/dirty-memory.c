@@ -93,13 +93,24 @@ static void publish_cleared(unsigned long page, unsigned long bits)
     }
 }
 
+/*
+ * A clear looks for slots by guest physical address, and these may change
+ * meanwhile: then it finds what another RAMBlock has there.
+ */
+static bool is_cleared(ram_addr_t start)
+{
+    const RAMBlock *rb = clearing.rb;
+
+    return rb && start - rb->offset < rb->max_length;
+}
+
 void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
                                  ram_addr_t pages)
 {
     unsigned long first = start >> TARGET_PAGE_BITS;
     unsigned shift = first % BITS_PER_LONG;
 
-    if (!clearing.rb) {
+    if (!is_cleared(start)) {
         cpu_physical_memory_set_dirty_lebitmap(words, start, pages);
         return;
     }

@@ -62,8 +62,9 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
  * cpu_physical_memory_publish:
  * Make pages dirty for all clients, as cpu_physical_memory_set_dirty_lebitmap()
  * does: @pages pages from @start on, of which @words has a bit for each, in words
- * of little endian.  Those that cpu_physical_memory_clear_and_take() finds, on
- * the same thread, go to RAMBlock.bmap instead of DIRTY_MEMORY_MIGRATION.
+ * of little endian.  They are in one RAMBlock.  Those that
+ * cpu_physical_memory_clear_and_take() finds in its own, on the same thread, go to
+ * RAMBlock.bmap instead of DIRTY_MEMORY_MIGRATION.
  */
 void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
                                  ram_addr_t pages);
@@ -71,8 +72,8 @@ void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
 /*
  * cpu_physical_memory_clear_and_take:
  * Call memory_region_clear_dirty_bitmap() for [@start, @start + @length) of @rb.
- * Pages that this publishes (dirty_tracking_clear_publishes()) go to @rb->bmap,
- * and no others: what QEMU itself has written stays for the next sync.  Called
+ * Pages of @rb that this publishes (dirty_tracking_clear_publishes()) go to
+ * @rb->bmap, and no others: what QEMU itself has written stays for the next sync.  Called
  * with the lock that guards @rb->bmap; neither the BQL nor RCU is needed.  Not to
  * be called in postcopy, since the destination knows then which pages are still
  * to come.  Allocates @rb->written, which has to be given to page_bitmap_free()

@@ -28,6 +28,7 @@ static RAMBlock rb;
 static bool clears_find;
 static bool set_in_sptes[PAGES];     /* dirty bits that a clear publishes */
 static unsigned long slot_first;     /* KVM's slot begins with that page */
+static long other_block;             /* what a clear finds is that far away */
 static unsigned long written_meanwhile;
 
 bool dirty_tracking_clear_publishes(void)
@@ -77,8 +78,8 @@ void memory_region_clear_dirty_bitmap(MemoryRegion *mr, ram_addr_t start,
         }
         set_in_sptes[page] = false;
     }
-    cpu_physical_memory_publish(words, (BASE + first) << TARGET_PAGE_BITS,
-                                end - first);
+    cpu_physical_memory_publish(
+        words, (BASE + first + other_block) << TARGET_PAGE_BITS, end - first);
     if (written_meanwhile) {
         write_page(written_meanwhile);
     }
@@ -398,6 +399,27 @@ static void test_slot_within_a_word(void)
     slot_first = 0;
 }
 
+/* A slot of another RAMBlock has come where that of the chunk was. */
+static void test_slot_of_another_block(void)
+{
+    static const long blocks[] = { PAGES + PAGE_GROUP, -(long)BASE };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(blocks); i++) {
+        begin(true);
+        other_block = blocks[i];
+        write_by_cpu(5);
+        page_bitmap_set_all(rb.bmap);
+        g_assert_cmpuint(send_page(5), ==, 0);
+        g_assert_cmpuint(page_bitmap_clear(rb.bmap, 0, PAGES), ==, PAGES - 1);
+        g_assert_true(test_bit((BASE + 5 + other_block) %
+                               DIRTY_MEMORY_BLOCK_SIZE,
+                               dirty.blocks[(BASE + 5 + other_block) /
+                                            DIRTY_MEMORY_BLOCK_SIZE]));
+        other_block = 0;
+        end();
+    }
+}
+
 /* Without bits that a clear publishes, they are left to the next sync. */
 static void test_left_to_the_sync(void)
 {
@@ -472,6 +494,8 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_memory/other-clients", test_other_clients);
     g_test_add_func("/dirty_memory/slot-within-a-word",
                     test_slot_within_a_word);
+    g_test_add_func("/dirty_memory/slot-of-another-block",
+                    test_slot_of_another_block);
     g_test_add_func("/dirty_memory/left-to-the-sync", test_left_to_the_sync);
     g_test_add_func("/dirty_memory/random", test_random);
     return g_test_run();
