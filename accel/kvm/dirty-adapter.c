@@ -708,8 +708,13 @@ static void kvm_dirty_tracking_begin(void)
      * With rings, the first sync has to wait for vCPUs and releases the BQL for
      * that, while the migration holds the RAM list's lock.  A thread that adds
      * RAM would then wait for this lock with the BQL held, for ever.  The next
-     * sync finds the same entries.
+     * sync finds the same entries.  Those that an earlier migration left are
+     * published now: the first sync takes them, and then the migration takes off
+     * what was discarded since (virtio-mem), of which none may come back.
      */
+    if (kvmd_ring_size(dirty->engine)) {
+        kvmd_look(dirty->engine);
+    }
     dirty->all_dirty = kvm_dirty_tracking_clear_publishes() ||
         kvmd_ring_size(dirty->engine);
 }
