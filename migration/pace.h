@@ -54,7 +54,8 @@ typedef struct Pace {
 /* What the last sync took; it tells what the next one will take. */
 typedef struct PaceSync {
     double all;                 /* with what was collected ahead of it */
-    double locked;              /* under the BQL, as that of the stop will be */
+    /* Under the BQL, or waiting for vCPUs (rings); that of the stop, at most. */
+    double locked;
 } PaceSync;
 
 /*

@@ -4,9 +4,9 @@
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A timer asks each vCPU that is slowed down, and has run for long enough, to
- * sleep.  A vCPU sleeps in proportion to the time for which it has really run:
- * on a busy host that may be much longer than it should be, and a vCPU that may
- * run 1% of the time would run 10%.  All of this happens under the BQL, which a
+ * sleep.  A vCPU sleeps in proportion to the time since it really woke up, also
+ * if it was halted: on a busy host that may be much longer than it should be, and
+ * a vCPU that may run 1% of the time would run 10%.  All of this happens under the BQL, which a
  * vCPU releases while it sleeps.
  */
 

@@ -163,9 +163,9 @@ void dirty_tracking_print(Monitor *mon, const MigrationInfo *info);
 
 /*
  * dirty_tracking_clear_publishes:
- * Returns: whether memory_region_clear_dirty_bitmap() sets bits in
- * ram_list.dirty_memory for pages that were written before the call; false
- * without operations.  No lock is needed, since the answer does not change
+ * Returns: whether memory_region_clear_dirty_bitmap() gives pages that were
+ * written before the call to cpu_physical_memory_publish(); false without
+ * operations.  No lock is needed, since the answer does not change
  * while a migration is active.
  */
 bool dirty_tracking_clear_publishes(void);
