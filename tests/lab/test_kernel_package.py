@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Debian's packages of the host kernel, on machines that start from a disk.
 
-The kernel has a configuration of Debian's, its modules and an initramfs of its
-own, as on a host.
+KERNEL_FLAVOUR=NAME names the flavour of Debian's whose configuration they have.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,11 +19,21 @@ import pytest
 from tests.image import bochs
 from tests.image.server import ACCELERATOR, FILES, build_image
 from tests.libvirt.next_version import next_version
-from tests.libvirt.test_package import newest
 
-from .lab import BUILD_LIMIT, ROOT, must, selftests
-from .test_libvirt import SCRIPTS
-from .test_package import debian_suite
+from .debian_disk import (
+    OURS,
+    PACKAGE,
+    PLACE,
+    POWER_OFF,
+    RUN,
+    Disk,
+    find_package,
+    make_debian,
+    make_file_system,
+    make_files,
+)
+from .lab import ROOT
+from .test_package import assert_lintian_passes
 
 sys.path.append(str(ROOT / "lab"))
 
@@ -33,68 +41,20 @@ import initramfs  # noqa: E402
 import intel  # noqa: E402
 from complaints import first_report  # noqa: E402
 
-FLAVOUR = "cloud-amd64"  # whose configuration has the fewest modules
 SECONDS = 600
 # For Intel's CPU, in order; the image asks the CPU by the first.
 MODULES = ("cpuid", "irqbypass", "kvm", "kvm-intel")
-PROGRAMS = (
-    "dirty_bitmap_fd_test",
-    "x86_64/dirty_bits_test",
-    "x86_64/eager_page_split_test",
-    "x86_64/write_protect_all_test",
-    "x86_64/write_protect_race_test -m bits -t 10",
-    "x86_64/write_protect_race_test -m shared -t 10",
-)
-# Where the tests are on the disk, and what starts them.
-TESTS = "/srv"
-CHECK = f"{TESTS}/check.sh"
-PACKAGE = f"{TESTS}/kernel.deb"
 ENDED = "check ended with status "
 
 CHECK_TEXT = f"""\
 #!/bin/sh
 export PATH=/usr/sbin:/usr/bin
-modprobe kvm_amd
-mkdir -p /dev/shm
-mount -t tmpfs tmpfs /dev/shm
-mount -t tmpfs tmpfs /tmp
-echo 64 >/proc/sys/vm/nr_hugepages
-echo 1 >/proc/sys/vm/overcommit_memory
 uname -r
-sh -ec '{{tests}}'
+sh -ex {RUN}
 echo "{ENDED}$?"
-echo o >/proc/sysrq-trigger
-sleep 60
-"""
+{POWER_OFF}"""
 
 pytestmark = pytest.mark.soak
-
-
-@dataclass(frozen=True)
-class Disk:
-    """A disk, and the files that it was made of."""
-
-    image: Path
-    files: Path
-
-    def kernel(self, ours: bool) -> str:
-        """The version of ours, or of Debian's."""
-        names = [path.name for path in (self.files / "boot").glob("vmlinuz-*")]
-        (name,) = (name for name in names if ("-fdt-" in name) is ours)
-        return name.removeprefix("vmlinuz-")
-
-
-def make_debian(files: Path, *hooks: str) -> None:
-    """Debian with its own kernel, below files, and what is done to it then."""
-    suite, sources = debian_suite()
-    subprocess.run(
-        ["unshare", "--mount", "mmdebstrap", "--mode=root"]
-        + ["--variant=minbase"]
-        + [f"--include=linux-image-{FLAVOUR},initramfs-tools,kmod"]
-        + [f"--customize-hook={hook}" for hook in hooks]
-        + [suite, files, sources],
-        check=True,
-    )
 
 
 @pytest.fixture(name="disk", scope="module")
@@ -102,42 +62,30 @@ def fixture_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     """Debian with its own kernel, and then our package."""
     if os.geteuid() != 0:
         pytest.skip("only root can make other machines")
-    must([SCRIPTS / "deps", "--deb"])
-    must([SCRIPTS / "get-root"])
-    must([SCRIPTS / "build-deb-kernel"], 4 * BUILD_LIMIT, KERNEL_FLAVOUR=FLAVOUR)
-    package = newest(f"linux-image-*-fdt-{FLAVOUR}")
     top = tmp_path_factory.mktemp("disk")
     files, image = top / "files", top / "image"
-    make_debian(files, f"upload {package} {PACKAGE}",
-                f'chroot "$1" dpkg -i {PACKAGE}')
-    tests = files / TESTS[1:]
-    (tests / "x86_64").mkdir()
-    for program in {line.split()[0] for line in PROGRAMS}:
-        shutil.copy(selftests("patched") / program, tests / program)
-    check = files / CHECK[1:]
-    commands = "; ".join(f"{TESTS}/{line}" for line in PROGRAMS)
-    check.write_text(CHECK_TEXT.format(tests=commands))
-    check.chmod(0o755)
-    subprocess.run(
-        ["mke2fs", "-q", "-t", "ext4", "-d", files, image, "2G"], check=True
-    )
+    make_files(files, CHECK_TEXT)
+    make_file_system(image, files, "4G")
     yield Disk(image, files)
     shutil.rmtree(top)
 
 
+@pytest.mark.parametrize("kind", ["image", "headers"])
+def test_debian_finds_no_errors(disk: Disk, kind: str) -> None:
+    assert_lintian_passes(find_package(kind))
+
+
 def start(disk: Disk, version: str) -> str:
     """Start the machine from its disk; returns what it said."""
-    boot = disk.files / "boot"
+    words = (f"root=/dev/vda rw console=ttyS0 panic=-1 init={PLACE}/init "
+             "tsc=reliable no_timer_check mitigations=off")
     done = subprocess.run(
         ["qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"]
         + ["-machine", "q35", "-cpu", "max,la57=off", "-m", "3G"]
         + ["-accel", ACCELERATOR, "-smp", "2"]
-        + ["-kernel", boot / f"vmlinuz-{version}"]
-        + ["-initrd", boot / f"initrd.img-{version}", "-snapshot"]
-        + ["-drive", f"file={disk.image},format=raw,if=virtio"]
-        + ["-serial", "stdio", "-append"]
-        + [f"root=/dev/vda rw console=ttyS0 panic=-1 init={CHECK} "
-           "tsc=reliable no_timer_check mitigations=off"],
+        + disk.start_options(version, words)
+        + ["-drive", f"file={disk.image},format=raw,if=virtio", "-snapshot"]
+        + ["-serial", "stdio"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -206,7 +154,7 @@ def test_intel(disk: Disk, tmp_path: Path) -> None:
 def test_upgrade_and_removal(disk: Disk, tmp_path: Path) -> None:
     """The newer one takes the older one's place; a purge leaves nothing."""
     name = f"linux-image-{disk.kernel(ours=True)}"
-    package = newest(f"linux-image-*-fdt-{FLAVOUR}")
+    package = find_package()
     look = ('(ls "$1/boot" "$1/lib/modules"; chroot "$1" dpkg-query -W '
             f"-f '${{Status}} ${{Version}}' {name} || true) >{tmp_path}/")
     install = f'chroot "$1" dpkg -i {PACKAGE}'
@@ -215,13 +163,13 @@ def test_upgrade_and_removal(disk: Disk, tmp_path: Path) -> None:
         files, f"{look}before", f"upload {package} {PACKAGE}", install,
         f"{look}older", f"upload {next_version(package, tmp_path)} {PACKAGE}",
         install, f"{look}newer", f'chroot "$1" dpkg --purge {name}',
-        f"{look}purged", f'find "$1" -xdev -name "*-fdt-*" >{tmp_path}/left',
+        f"{look}purged", f'find "$1" -xdev -name "*{OURS}*" >{tmp_path}/left',
     )
     before, older, newer, purged = (
         (tmp_path / name).read_text()
         for name in ("before", "older", "newer", "purged")
     )
-    assert "-fdt-" not in before and f"initrd.img-{disk.kernel(ours=True)}" in older
+    assert OURS not in before and f"initrd.img-{disk.kernel(ours=True)}" in older
     assert newer == f"{older}.1"
     assert purged == before
     assert (tmp_path / "left").read_text() == ""
