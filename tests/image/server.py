@@ -55,12 +55,13 @@ def direct(kernel: Path, words: str = "", files: Path = FILES) -> list[str]:
             "-append", f"{WORDS} {words}"]
 
 
-def uefi(where: Path) -> list[str]:
+def uefi(where: Path, code: str = "OVMF_CODE_4M.fd",
+         variables: str = "OVMF_VARS_4M.fd") -> list[str]:
     """Options: firmware of this kind, whose settings are in a copy."""
     settings = where / "settings.fd"
-    shutil.copy(OVMF / "OVMF_VARS_4M.fd", settings)
+    shutil.copy(OVMF / variables, settings)
     drive = "if=pflash,format=raw,file="
-    return ["-drive", f"{drive}{OVMF}/OVMF_CODE_4M.fd,readonly=on",
+    return ["-drive", f"{drive}{OVMF}/{code},readonly=on",
             "-drive", f"{drive}{settings}"]
 
 
