@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from typing import Callable, Optional, Sequence
+from typing import Callable, Iterator, Optional, Sequence
 
 import pytest
 
 from .compare import assert_none_differ, differing_in, differing_pages
 from .guest import MIB, PATTERNS, Writer
-from .migrate import ANY_DOWNTIME, Options, Result, migrate
+from .migrate import (ANY_DOWNTIME, Options, Result, cancel, crawl, migrate,
+                      start, wait_rounds)
 from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Mechanism
 
 RINGS = (Mechanism(1024), Mechanism(4096), Mechanism(65536))
@@ -68,6 +70,17 @@ def assert_identical(src: VM, dst: VM) -> None:
 def assert_identical_in(src: VM, dst: VM, address: int, size: int) -> None:
     """Fail unless one range of memory is the same; a device may have it."""
     assert_none_differ(differing_in(src, dst, address, size))
+
+
+@contextlib.contextmanager
+def to_be_cancelled(src: VM, rounds: int = 2) -> Iterator[None]:
+    """A migration of SRC that stays in a round, and is cancelled at the end."""
+    with VM("dst", src.config, incoming=True) as dst:
+        start(src, dst, HELD)
+        wait_rounds(src, dst, rounds, HELD)
+        crawl(src)
+        yield
+        cancel(src)
 
 
 def migrate_identical(src: VM, dst: VM, options: Options = HELD,

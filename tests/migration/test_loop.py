@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from .cases import (HELD, PATCHED, assert_identical, assert_identical_in,
-                    each_mechanism, log_and_ring, migrate_identical)
+                    each_mechanism, log_and_ring, migrate_identical,
+                    to_be_cancelled)
 from .compare import HIGH_START
 from .conftest import installed
 from .guest import MIB, PAGE, RANDOM, SEQUENTIAL, Writer
-from .migrate import (Options, cancel, crawl, finish, info, migrate, release,
-                      set_capabilities, start, wait, wait_rounds)
+from .migrate import (Options, arrive, finish, migrate, release,
+                      set_capabilities, start, wait_rounds)
 from .qmp import QMPError
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
@@ -137,9 +138,7 @@ def test_unplugged_memory_is_not_sent(ours: Qemu,
     config = Config(ours, ours.accel(mechanism), writer=Writer(cpus=2))
     with pair(with_unplugged(config)) as (src, dst):
         src.wait_writing()
-        result = migrate_identical(src, dst)
-        ram = result.info["ram"]
-        assert ram["duplicate"] + ram["normal"] < UNPLUGGED_GIB << 18
+        assert migrate_identical(src, dst).pages < UNPLUGGED_GIB << 18
 
 
 def test_nothing_is_left_in_rings(ours: Qemu) -> None:
@@ -150,20 +149,14 @@ def test_nothing_is_left_in_rings(ours: Qemu) -> None:
     config = Config(ours, ours.accel(Mechanism(65536)), writer=Writer(mib=16))
     with VM("src", config) as src:
         src.wait_writing()
-        with VM("dst", config, incoming=True) as dst:
-            start(src, dst, HELD)
-            wait_rounds(src, dst, 2, HELD)
-            crawl(src)
+        with to_be_cancelled(src):
             assert all(src.rates(0.3))
-            cancel(src)
         src.qmp("stop")
         release(src, HELD)
         src.qmp("migrate", uri="exec:cat >/dev/null")
-        wait(src, None, HELD.timeout, "complete",
-             lambda state: state.get("status") == "completed")
-        ram = info(src)["ram"]
+        result = finish(src, None, HELD)
         # So each page is sent once.
-        assert ram["duplicate"] + ram["normal"] == ram["total"] // PAGE
+        assert result.pages == result.info["ram"]["total"] // PAGE
 
 
 def resident(vm: VM) -> int:
@@ -202,6 +195,7 @@ def test_background_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path,
                     writer=Writer(base=size - 32 * MIB, pattern=SEQUENTIAL),
                     extra=("-m", f"{size // KIB}K"))
     image = tmp_path / "image"
+    options = dataclasses.replace(HELD, timeout=60.0)
     with VM("src", config) as src:
         src.wait_writing(passes=2)
         try:
@@ -211,12 +205,10 @@ def test_background_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path,
             pytest.skip(str(error))
         src.qmp("migrate-set-parameters", max_bandwidth=16 << 30)
         src.qmp("migrate", uri=f"exec:cat > {image}")
-        wait(src, None, 60.0, "complete",
-             lambda state: state.get("status") == "completed")
+        finish(src, None, options)
     with VM("dst", config, incoming=True) as dst:
         dst.qmp("migrate-incoming", uri=f"exec:cat {image}")
-        wait(dst, dst, 60.0, "arrive",
-             lambda state: state.get("status") == "completed")
+        arrive(dst, options)
         assert_one_moment(dst)
 
 

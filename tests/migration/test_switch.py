@@ -10,10 +10,9 @@ import termios
 
 import pytest
 
-from .cases import BY_FAULTS, COLLECTED, HELD, migrate_identical
+from .cases import BY_FAULTS, COLLECTED, migrate_identical, to_be_cancelled
 from .guest import Writer
-from .migrate import (UNLIMITED, cancel, crawl, info, set_capabilities, start,
-                      wait_rounds)
+from .migrate import UNLIMITED, info, set_capabilities
 from .qmp import QMPError
 from .test_dirty_rate import LIMIT_MB, measure
 from .vm import (
@@ -84,12 +83,8 @@ def between_two_migrations(config: Config, names: list[str]) -> None:
         src.wait_writing()
         for name in names:
             src.qmp("set-dirty-tracking", mechanism=name)
-            with VM("dst", config, incoming=True) as dst:
-                start(src, dst, HELD)
-                wait_rounds(src, dst, 3, HELD)
-                crawl(src)
+            with to_be_cancelled(src, rounds=3):
                 assert "migration" in refused(src, "auto")
-                cancel(src)
         with VM("dst", config, incoming=True) as dst:
             migrate_identical(src, dst)
 
@@ -99,12 +94,8 @@ def test_paused_since_a_migration(ours: Qemu) -> None:
     config = Config(ours, "kvm", writer=TWO_CPUS)
     with VM("src", config) as src:
         src.wait_writing()
-        with VM("dst", config, incoming=True) as dst:
-            start(src, dst, HELD)
-            wait_rounds(src, dst, 2, HELD)
-            crawl(src)
+        with to_be_cancelled(src):
             src.qmp("stop")
-            cancel(src)
         src.qmp("set-dirty-tracking", mechanism="log")
         src.qmp("cont")
         with VM("dst", config, incoming=True) as dst:
