@@ -5,9 +5,9 @@
  *
  * A timer asks each vCPU that is slowed down, and has run for long enough, to
  * sleep.  A vCPU sleeps in proportion to the time since it really woke up, also
- * if it was halted: on a busy host that may be much longer than it should be, and
- * a vCPU that may run 1% of the time would run 10%.  All of this happens under the BQL, which a
- * vCPU releases while it sleeps.
+ * if it was halted: on a busy host that may be much longer than it should be,
+ * and a vCPU that may run 1% of the time would run 10%.  All of this happens
+ * under the BQL, which a vCPU releases while it sleeps.
  */
 
 #include "qemu/osdep.h"

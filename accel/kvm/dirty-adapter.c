@@ -700,6 +700,7 @@ static bool kvm_dirty_tracking_clear_publishes(void)
 static void kvm_dirty_tracking_begin(void)
 {
     KVMDirtyTracking *dirty = kvm_state->dirty;
+    bool rings = kvmd_ring_size(dirty->engine);
 
     dirty->split_wanted = runstate_is_running();
     dirty->rounds = 0;
@@ -712,11 +713,10 @@ static void kvm_dirty_tracking_begin(void)
      * published now: the first sync takes them, and then the migration takes off
      * what was discarded since (virtio-mem), of which none may come back.
      */
-    if (kvmd_ring_size(dirty->engine)) {
+    if (rings) {
         kvmd_look(dirty->engine);
     }
-    dirty->all_dirty = kvm_dirty_tracking_clear_publishes() ||
-        kvmd_ring_size(dirty->engine);
+    dirty->all_dirty = rings || kvm_dirty_tracking_clear_publishes();
 }
 
 static void kvm_dirty_tracking_end(void)

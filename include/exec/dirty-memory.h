@@ -73,11 +73,11 @@ void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
  * cpu_physical_memory_clear_and_take:
  * Call memory_region_clear_dirty_bitmap() for [@start, @start + @length) of @rb.
  * Pages of @rb that this publishes (dirty_tracking_clear_publishes()) go to
- * @rb->bmap, and no others: what QEMU itself has written stays for the next sync.  Called
- * with the lock that guards @rb->bmap; neither the BQL nor RCU is needed.  Not to
- * be called in postcopy, since the destination knows then which pages are still
- * to come.  Allocates @rb->written, which has to be given to page_bitmap_free()
- * when @rb->bmap is.
+ * @rb->bmap, and no others: what QEMU itself has written stays for the next
+ * sync.  Called with the lock that guards @rb->bmap; neither the BQL nor RCU is
+ * needed.  Not to be called in postcopy, since the destination knows then which
+ * pages are still to come.  Allocates @rb->written, which has to be given to
+ * page_bitmap_free() when @rb->bmap is.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_clear_and_take(struct RAMBlock *rb,
