@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Debian's package of our QEMU, as Debian's tools and other machines see it."""
+"""Our QEMU on other machines, as Debian's package and as one file."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.libvirt.test_package import DEBIANS, PACKAGE, PROGRAM, newest
 
-from .lab import BUILD, must
+from .lab import BUILD, ROOT, must
 from .test_libvirt import CONFINING, SCRIPTS, assert_passed, boot
 
 SECONDS = 1200
@@ -24,14 +25,18 @@ START = """
     echo quit | timeout 60 {program} -accel tcg -m 64 -display none \\
         -device VGA -device e1000 -device virtio-net-pci -monitor stdio
 """
+ONE_FILE = "usr/local/bin/qemu-system-x86_64"
 
-pytestmark = pytest.mark.soak
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="only root can make other machines"
+    ),
+]
 
 
 @pytest.fixture(name="package", scope="module")
 def fixture_package() -> Path:
-    if os.geteuid() != 0:
-        pytest.skip("only root can make other machines")
     must([SCRIPTS / "deps", "--deb"])
     must([SCRIPTS / "get-root"])
     must([SCRIPTS / "get-root", "backports"])
@@ -56,19 +61,50 @@ def test_debian_finds_no_errors(package: Path) -> None:
     assert_lintian_passes(package.with_suffix(".changes"))
 
 
-def test_alone(package: Path, tmp_path: Path) -> None:
-    """On a machine with what it depends on and nothing else, it starts."""
-    machine = tmp_path / "machine"
+def make_machine(machine: Path, packages: str) -> None:
+    """Make a Debian with these packages and what they depend on, no more."""
     suite, sources = debian_suite()
     # What it mounts there is gone with it, however it ends.
     subprocess.run(
         ["unshare", "--mount", "mmdebstrap", "--mode=root"]
-        + ["--variant=minbase", f"--hook-dir={HOOKS}", f"--include={package}"]
+        + ["--variant=minbase", f"--hook-dir={HOOKS}", f"--include={packages}"]
         + [suite, machine, sources],
         check=True,
     )
-    command = START.format(program=PROGRAM)
+
+
+def start(machine: Path, program: str) -> None:
+    command = START.format(program=program)
     subprocess.run(["chroot", machine, "sh", "-c", command], check=True)
+
+
+def test_alone(package: Path, tmp_path: Path) -> None:
+    """On a machine with what it depends on and nothing else, it starts."""
+    machine = tmp_path / "machine"
+    make_machine(machine, str(package))
+    start(machine, PROGRAM)
+
+
+def packages_of_one_file() -> str:
+    """The packages that docs/packaging.md installs before the file."""
+    said = (ROOT / "docs/packaging.md").read_text(encoding="utf-8")
+    install = re.search(
+        r"    apt-get install ((?:.*\\\n)*.*)\n    tar -C / ", said
+    )
+    assert install
+    return ",".join(install[1].replace("\\\n", " ").split())
+
+
+def test_one_file(tmp_path: Path) -> None:
+    """Where Debian's QEMU has never been, the file starts as well."""
+    must([SCRIPTS / "deps", "--deb"])
+    must([SCRIPTS / "get-root"])
+    machine = tmp_path / "machine"
+    make_machine(machine, packages_of_one_file())
+    assert not list(machine.glob("usr/bin/qemu-system-*"))
+    must([SCRIPTS / "build-qemu"])
+    must([SCRIPTS / "install-qemu"], DESTDIR=str(machine))
+    start(machine, f"/{ONE_FILE}")
 
 
 @pytest.mark.parametrize("libvirt", DEBIANS)
