@@ -8,11 +8,15 @@
  * if it was halted: on a busy host that may be much longer than it should be,
  * and a vCPU that may run 1% of the time would run 10%.  All of this happens
  * under the BQL, which a vCPU releases while it sleeps.
+ *
+ * Whatever else it is asked to do goes first, and the rest of its sleep after
+ * that: a sync of the dirty rings waits for all vCPUs, and so do others.
  */
 
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
+#include "sysemu/cpus.h"
 #include "sysemu/dirty-tracking-release.h"
 #include "sysemu/vcpu-throttle.h"
 
@@ -21,7 +25,9 @@
 typedef struct Throttled {
     double share;
     int64_t awake_since;
-    bool asked;                 /* to sleep, and has not woken up since */
+    bool asked;                 /* to sleep, or for the rest of it */
+    int64_t nap_end;            /* 0: it is not to sleep now */
+    int serial;                 /* what an earlier Throttled asked for is void */
 } Throttled;
 
 static QEMUTimer *timer;
@@ -45,27 +51,56 @@ static int64_t vcpu_throttle_nap(const Throttled *own)
     return MIN(ran * (1 - own->share) / own->share, VCPU_THROTTLE_NAP_MAX_NS);
 }
 
+static Throttled *vcpu_throttle_who_asked(CPUState *cpu, run_on_cpu_data data)
+{
+    Throttled *own = g_hash_table_lookup(throttled, cpu);
+
+    return own && own->serial == data.host_int ? own : NULL;
+}
+
+static void vcpu_throttle_wait(CPUState *cpu, int64_t ns)
+{
+    if (ns >= SCALE_MS) {
+        qemu_cond_timedwait_bql(cpu->halt_cond, ns / SCALE_MS);
+    } else {
+        bql_unlock();
+        g_usleep(ns / SCALE_US);
+        bql_lock();
+    }
+}
+
+/*
+ * Who waits for a vCPU is told once it has nothing left to do.  So it cannot ask
+ * itself for the rest of its sleep; the timer does, and it runs until then.
+ */
+static void vcpu_throttle_interrupt(Throttled *own)
+{
+    own->asked = false;
+    timer_mod(timer, vcpu_throttle_guest_now());
+}
+
 /* A vCPU that is let go meanwhile, or asked to stop, wakes up at once. */
 static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
 {
-    Throttled *own = g_hash_table_lookup(throttled, cpu);
-    int64_t left = own ? vcpu_throttle_nap(own) : 0;
-    int64_t end = vcpu_throttle_now() + left;
+    Throttled *own = vcpu_throttle_who_asked(cpu, data);
+    int64_t left;
 
-    while (own && left > 0 && !cpu->stop) {
-        if (left >= SCALE_MS) {
-            qemu_cond_timedwait_bql(cpu->halt_cond, left / SCALE_MS);
-        } else {
-            bql_unlock();
-            g_usleep(left / SCALE_US);
-            bql_lock();
+    if (own && !own->nap_end) {
+        own->nap_end = vcpu_throttle_now() + vcpu_throttle_nap(own);
+    }
+    while (own && !cpu->stop &&
+           (left = own->nap_end - vcpu_throttle_now()) > 0) {
+        if (!cpu_work_list_empty(cpu)) {
+            vcpu_throttle_interrupt(own);
+            return;
         }
+        vcpu_throttle_wait(cpu, left);
         /* The table may have changed meanwhile. */
-        own = g_hash_table_lookup(throttled, cpu);
-        left = end - vcpu_throttle_now();
+        own = vcpu_throttle_who_asked(cpu, data);
     }
     if (own) {
         own->awake_since = vcpu_throttle_guest_now();
+        own->nap_end = 0;
         own->asked = false;
     }
 }
@@ -85,7 +120,8 @@ static void vcpu_throttle_tick(void *opaque)
 
         if (own && vcpu_throttle_is_due(own)) {
             own->asked = true;
-            async_run_on_cpu(cpu, vcpu_throttle_sleep, RUN_ON_CPU_NULL);
+            async_run_on_cpu(cpu, vcpu_throttle_sleep,
+                             RUN_ON_CPU_HOST_INT(own->serial));
         }
     }
     if (g_hash_table_size(throttled)) {
@@ -103,8 +139,10 @@ static void vcpu_throttle_init(void)
 
 static Throttled *vcpu_throttle_add(CPUState *cpu)
 {
+    static int serial;
     Throttled *own = g_new0(Throttled, 1);
 
+    own->serial = serial++;
     own->awake_since = vcpu_throttle_guest_now();
     g_hash_table_insert(throttled, cpu, own);
     return own;

@@ -8,6 +8,7 @@
 
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
+#include "sysemu/cpus.h"
 #include "sysemu/vcpu-throttle.h"
 
 #define N 3
@@ -36,8 +37,11 @@ static void (*asleep)(void);    /* what happens while a vCPU sleeps; once */
 static struct {
     run_on_cpu_func func;
     CPUState *cpu;
+    run_on_cpu_data data;
     unsigned int times;
 } asked;
+
+static bool others_ask;         /* the vCPU to do something, too */
 
 int64_t qemu_clock_get_ns(QEMUClockType type)
 {
@@ -72,7 +76,13 @@ void async_run_on_cpu(CPUState *one, run_on_cpu_func func,
 {
     asked.func = func;
     asked.cpu = one;
+    asked.data = data;
     asked.times++;
+}
+
+bool cpu_work_list_empty(CPUState *one)
+{
+    return !others_ask;
 }
 
 void qemu_mutex_lock_iothread(void)
@@ -150,7 +160,7 @@ static void sleeps(void)
 {
     g_assert_cmpuint(asked.times, ==, 1);
     asked.times = 0;
-    asked.func(asked.cpu, RUN_ON_CPU_NULL);
+    asked.func(asked.cpu, asked.data);
 }
 
 /* It runs for its part of a period, and sleeps for the rest. */
@@ -227,6 +237,49 @@ static void test_wakes_up(void)
     }
 }
 
+static void somebody_asks(void)
+{
+    others_ask = true;
+}
+
+/* What others ask for does not wait, and takes nothing off the sleep. */
+static void test_others_first(void)
+{
+    start();
+    vcpu_throttle_set(&cpu[0], 0.1);
+    run(20 * SCALE_MS);
+    slept = 0;
+    asleep = somebody_asks;
+    sleeps();
+    g_assert_cmpint(slept, ==, 90 * SCALE_MS);
+    g_assert_cmpuint(asked.times, ==, 0);
+    g_assert_cmpint(timer.expires, ==, now);
+    others_ask = false;
+    run(0);
+    sleeps();
+    g_assert_cmpint(slept, ==, 90 * SCALE_MS);
+    g_assert_cmpuint(asked.times, ==, 0);
+    /* It runs for as long as ever before it sleeps again. */
+    run(6 * SCALE_MS);
+    slept = 0;
+    sleeps();
+    g_assert_cmpint(slept, >, 40 * SCALE_MS);
+}
+
+/* One that was let go, and is slowed down again, does not sleep twice. */
+static void test_asked_before(void)
+{
+    start();
+    vcpu_throttle_set(&cpu[0], 0.1);
+    run(20 * SCALE_MS);
+    let_it_go();
+    vcpu_throttle_set(&cpu[0], 0.1);
+    now += 20 * SCALE_MS;
+    slept = 0;
+    sleeps();
+    g_assert_cmpint(slept, ==, 0);
+}
+
 /* Those that are let go are not asked any more. */
 static void test_let_go(void)
 {
@@ -269,6 +322,8 @@ int main(int argc, char *argv[])
     g_test_add_func("/vcpu_throttle/late", test_late);
     g_test_add_func("/vcpu_throttle/asked-once", test_asked_once);
     g_test_add_func("/vcpu_throttle/wakes-up", test_wakes_up);
+    g_test_add_func("/vcpu_throttle/others-first", test_others_first);
+    g_test_add_func("/vcpu_throttle/asked-before", test_asked_before);
     g_test_add_func("/vcpu_throttle/let-go", test_let_go);
     g_test_add_func("/vcpu_throttle/unplugged", test_unplugged);
     return g_test_run();

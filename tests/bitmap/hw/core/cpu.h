@@ -19,7 +19,7 @@ typedef union run_on_cpu_data {
     int host_int;
 } run_on_cpu_data;
 
-#define RUN_ON_CPU_NULL ((run_on_cpu_data) { 0 })
+#define RUN_ON_CPU_HOST_INT(i) ((run_on_cpu_data) { .host_int = (i) })
 
 typedef void (*run_on_cpu_func)(CPUState *cpu, run_on_cpu_data data);
 
