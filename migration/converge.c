@@ -42,7 +42,7 @@ typedef struct Throttle {
 
 static struct {
     Pace pace;
-    PaceSync sync;              /* the last one */
+    PaceSync sync;              /* of the stop, by the last one */
     double sync_began;          /* its collect ahead, and with the BQL */
     double sync_locked;
     double next_look;           /* not before that */
@@ -399,10 +399,7 @@ static void converge_round_ended(void)
 {
     double now = converge_now(), seconds;
 
-    converge.sync = (PaceSync) {
-        .all = now - converge.sync_began,
-        .locked = now - converge.sync_locked,
-    };
+    converge.sync = pace_sync(converge.sync_began, converge.sync_locked, now);
     converge.sync_locked = 0;
     pace_found(&converge.pace, ram_bytes_remaining(), converge_room(),
                converge.stop_size - converge.others,

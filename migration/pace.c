@@ -46,6 +46,14 @@ double pace_excess(const Pace *pace, double threshold)
         INFINITY;
 }
 
+PaceSync pace_sync(double began, double locked, double now)
+{
+    return (PaceSync) {
+        .all = (locked - began) * PACE_STOP_COLLECTS + now - locked,
+        .locked = now - locked,
+    };
+}
+
 /* What becomes dirty while pages are collected ahead of the last sync. */
 static double pace_written_ahead(const Pace *pace, const PaceSync *sync)
 {

@@ -32,6 +32,12 @@
 #define PACE_STOP_SECONDS 0.010
 
 /*
+ * Ahead of the sync of the stop dirty_tracking_sync_ahead() collects up to so many
+ * times (dirty-bits), and ahead of others once.
+ */
+#define PACE_STOP_COLLECTS 3
+
+/*
  * After so many syncs that have found what would fit, but for what is kept for
  * the last sync and the devices, nothing is kept for them: QEMU without this ends
  * such a migration at once.  More time is left to vCPUs that are slowed down to
@@ -51,12 +57,18 @@ typedef struct Pace {
     bool nothing_kept;
 } Pace;
 
-/* What the last sync took; it tells what the next one will take. */
+/* What the sync of the stop will take, by what the last sync took. */
 typedef struct PaceSync {
-    double all;                 /* with what was collected ahead of it */
-    /* Under the BQL, or waiting for vCPUs (rings); that of the stop, at most. */
+    double all;                 /* with what is collected ahead of it */
+    /* Under the BQL, or waiting for vCPUs (rings), at most. */
     double locked;
 } PaceSync;
+
+/*
+ * pace_sync: A sync has ended @now; from @began on it was collected ahead of it,
+ * and from @locked on the BQL was held.
+ */
+PaceSync pace_sync(double began, double locked, double now);
 
 /*
  * pace_count_from: The first period begins at @now; @remaining pages are to be

@@ -99,6 +99,15 @@ static void test_stop_size(void)
     expect(pace_stop_seconds(&pace, &sync), 0.010 + 0.015 + 0.035);
 }
 
+/* What is collected ahead is so three times before the stop: 15 and 20 ms. */
+static void test_sync(void)
+{
+    const PaceSync sync = pace_sync(7, 7.005, 7.025);
+
+    expect(sync.all, 0.035);
+    expect(sync.locked, 0.020);
+}
+
 /* Pages that remain have half of the limit, however long all else takes. */
 static void test_least(void)
 {
@@ -174,6 +183,7 @@ int main(int argc, char **argv)
     g_test_add_func("/pace/too-short", test_too_short);
     g_test_add_func("/pace/bad-periods", test_bad_periods);
     g_test_add_func("/pace/stop-size", test_stop_size);
+    g_test_add_func("/pace/sync", test_sync);
     g_test_add_func("/pace/least", test_least);
     g_test_add_func("/pace/near", test_near);
     g_test_add_func("/pace/again", test_again);
