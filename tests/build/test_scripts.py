@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -263,9 +264,9 @@ class TestGetFromDebian:
         box.env["APT_CONFIG"] = str(config)
 
     @staticmethod
-    def cached_package(box: Sandbox) -> Path:
-        """A source package `qemu` in the cache, as an earlier run left it."""
-        tree = fake_qemu(box.top / f"qemu-{FITS}")
+    def package(box: Sandbox, where: Path, version: str, qemu: str) -> None:
+        """Make Debian's source package `qemu` of a fake QEMU there."""
+        tree = fake_qemu(box.top / f"qemu-{version}", qemu)
         (tree / "debian/source").mkdir(parents=True)
         (tree / "debian/source/format").write_text("3.0 (native)\n")
         (tree / "debian/control").write_text(
@@ -273,18 +274,75 @@ class TestGetFromDebian:
             "Package: qemu-system-x86\nArchitecture: all\nDescription: test\n"
         )
         (tree / "debian/changelog").write_text(
-            f"qemu ({FITS}+test) bookworm; urgency=low\n\n  * Test.\n\n"
+            f"qemu ({version}) bookworm; urgency=low\n\n  * Test.\n\n"
             " -- Test <test@localhost>  Mon, 01 Jan 2024 00:00:00 +0000\n"
         )
-        cache = box.cache / "source"
-        cache.mkdir(parents=True)
+        where.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             ["dpkg-source", "-b", tree],
-            cwd=cache,
+            cwd=where,
             check=True,
             capture_output=True,
         )
+
+    def cached_package(self, box: Sandbox) -> Path:
+        """The package in the cache, as an earlier run left it."""
+        cache = box.cache / "source"
+        self.package(box, cache, f"{FITS}+test", QEMU)
         return cache
+
+    @staticmethod
+    def publish(mirror: Path) -> None:
+        """Write the indices of what is in the mirror's pool; nobody signs it."""
+        name = from_scripts("qemu_suites", OWN).split()[0]
+        suite = mirror / "dists" / name
+        (suite / "main/source").mkdir(parents=True, exist_ok=True)
+        index = subprocess.run(
+            ["dpkg-scansources", "pool"],
+            cwd=mirror,
+            check=True,
+            capture_output=True,
+        ).stdout
+        (suite / "main/source/Sources").write_bytes(index)
+        (suite / "Release").write_text(
+            f"Suite: {name}\nCodename: {name}\nComponents: main\n"
+            "Architectures: amd64\nSHA256:\n"
+            f" {hashlib.sha256(index).hexdigest()} {len(index)}"
+            " main/source/Sources\n"
+        )
+
+    def trusting_apt(self, box: Sandbox, mirror: Path) -> None:
+        """Have apt take what is in the mirror, though nobody has signed it."""
+        self.apt(box, f"deb file:{mirror} bookworm main\n")
+        with open(box.top / "apt.conf", "a", encoding="utf-8") as config:
+            config.write(
+                'Acquire::AllowInsecureRepositories "true";\n'
+                'APT::Get::AllowUnauthenticated "true";\n'
+            )
+
+    def test_update_takes_what_is_newer(self, box: Sandbox) -> None:
+        mirror = box.top / "mirror"
+
+        def published(version: str, qemu: str) -> None:
+            self.package(box, mirror / "pool", version, qemu)
+            self.publish(mirror)
+
+        def has(*arguments: str) -> tuple[str, str]:
+            done = box.run("get-qemu", *arguments)
+            assert done.returncode == 0, done.stderr
+            stamp = box.stock.with_name("qemu-stock.stamp").read_text()
+            return stamp.strip(), (box.stock / "VERSION").read_text().strip()
+
+        published(f"{FITS}+test9", f"{FITS}.9")
+        self.trusting_apt(box, mirror)
+        first = (f"Debian {FITS}+test9", f"{FITS}.9")
+        newer = (f"Debian {FITS}+test10", f"{FITS}.10")
+        assert has() == first
+        assert has("--update") == first
+        published(f"{FITS}+test10", f"{FITS}.10")
+        assert has() == first
+        assert has("--update") == newer
+        assert box.leftovers() == []
 
     def test_no_mirror_named(self, box: Sandbox) -> None:
         self.apt(box, "deb file:/nowhere sid main\n")
