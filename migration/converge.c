@@ -315,7 +315,7 @@ static double converge_count(double now)
 static bool converge_steers(void)
 {
     return converge.stalled && converge_looks() && runstate_is_running() &&
-        !blk_mig_bulk_active();
+        !block_migration_is_bulk();
 }
 
 /* A dirty limit may be set after vCPUs were slowed down. */

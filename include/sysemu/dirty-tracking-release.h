@@ -36,8 +36,13 @@
 #define qemu_cond_wait_bql(cond) qemu_cond_wait_iothread(cond)
 #define qemu_cond_timedwait_bql(cond, ms) qemu_cond_timedwait_iothread(cond, ms)
 
-/* 9.1: block migration is gone. */
+/* 9.1: block migration is gone; before, QEMU may be built without. */
+#ifdef CONFIG_LIVE_BLOCK_MIGRATION
 bool blk_mig_bulk_active(void);
+#define block_migration_is_bulk() blk_mig_bulk_active()
+#else
+#define block_migration_is_bulk() false
+#endif
 
 #else
 
@@ -49,7 +54,7 @@ bool blk_mig_bulk_active(void);
 #define OPTIONAL_ARGUMENT(pointer) (pointer)
 #define LOG_SYNC_GLOBAL_PARAMETERS MemoryListener *listener, bool last_stage
 #define migration_sync_count() stat64_get(&mig_stats.dirty_sync_count)
-#define blk_mig_bulk_active() false
+#define block_migration_is_bulk() false
 #define migration_is_idle() (!migration_is_running())
 
 #endif

@@ -11,6 +11,7 @@ figure, the baseline and the ratio.
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,8 +44,9 @@ def measure(kernel: str, figures: Sequence[str], options: Sequence[str]) -> Figu
         text=True,
         check=True,
     )
-    lines = [line.split() for line in done.stdout.splitlines()]
-    return {line[0]: int(line[1]) for line in lines if len(line) == 3}
+    # NAME NUMBER UNIT; a library may say more, as of its random seed.
+    lines = re.findall(r"^(\S+) (\d+) \S+$", done.stdout, re.M)
+    return {name: int(number) for name, number in lines}
 
 
 def row(name: str, base: int, ours: int, slower: bool = False) -> str:
