@@ -10,7 +10,8 @@
  * under the BQL, which a vCPU releases while it sleeps.
  *
  * Whatever else it is asked to do goes first, and the rest of its sleep after
- * that: a sync of the dirty rings waits for all vCPUs, and so do others.
+ * that: a sync of the dirty rings waits for all vCPUs, and so do others.  It runs
+ * in between, during which that sync may hold the BQL, and sleeps longer for it.
  */
 
 #include "qemu/osdep.h"
@@ -25,8 +26,8 @@
 typedef struct Throttled {
     double share;
     int64_t awake_since;
-    bool asked;                 /* to sleep, or for the rest of it */
-    int64_t nap_end;            /* 0: it is not to sleep now */
+    bool asked;                 /* to sleep, and has not woken up since */
+    int64_t nap_left;           /* of a sleep in which others needed it */
     int serial;                 /* what an earlier Throttled asked for is void */
 } Throttled;
 
@@ -48,7 +49,8 @@ static int64_t vcpu_throttle_nap(const Throttled *own)
 {
     int64_t ran = vcpu_throttle_guest_now() - own->awake_since;
 
-    return MIN(ran * (1 - own->share) / own->share, VCPU_THROTTLE_NAP_MAX_NS);
+    return MIN(own->nap_left + ran * (1 - own->share) / own->share,
+               VCPU_THROTTLE_NAP_MAX_NS);
 }
 
 static Throttled *vcpu_throttle_who_asked(CPUState *cpu, run_on_cpu_data data)
@@ -70,45 +72,38 @@ static void vcpu_throttle_wait(CPUState *cpu, int64_t ns)
 }
 
 /*
- * Who waits for a vCPU is told once it has nothing left to do.  So it cannot ask
- * itself for the rest of its sleep; the timer does, and it runs until then.
+ * A vCPU that is let go meanwhile, or asked to stop, wakes up at once.  Who waits
+ * for a vCPU is told once it has nothing left to do, so it cannot ask itself for
+ * the rest of its sleep: the timer does.
  */
-static void vcpu_throttle_interrupt(Throttled *own)
-{
-    own->asked = false;
-    timer_mod(timer, vcpu_throttle_guest_now());
-}
-
-/* A vCPU that is let go meanwhile, or asked to stop, wakes up at once. */
 static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
 {
     Throttled *own = vcpu_throttle_who_asked(cpu, data);
-    int64_t left;
+    int64_t left = own ? vcpu_throttle_nap(own) : 0;
+    int64_t end = vcpu_throttle_now() + left;
 
-    if (own && !own->nap_end) {
-        own->nap_end = vcpu_throttle_now() + vcpu_throttle_nap(own);
-    }
-    while (own && !cpu->stop &&
-           (left = own->nap_end - vcpu_throttle_now()) > 0) {
-        if (!cpu_work_list_empty(cpu)) {
-            vcpu_throttle_interrupt(own);
-            return;
-        }
+    while (own && left > 0 && !cpu->stop && cpu_work_list_empty(cpu)) {
         vcpu_throttle_wait(cpu, left);
         /* The table may have changed meanwhile. */
         own = vcpu_throttle_who_asked(cpu, data);
+        left = end - vcpu_throttle_now();
     }
     if (own) {
         own->awake_since = vcpu_throttle_guest_now();
-        own->nap_end = 0;
         own->asked = false;
+        own->nap_left = cpu->stop ? 0 : MAX(left, 0);
+        if (own->nap_left) {
+            timer_mod(timer, own->awake_since);
+        }
     }
 }
 
 static bool vcpu_throttle_is_due(const Throttled *own)
 {
-    return !own->asked && vcpu_throttle_guest_now() - own->awake_since >=
-        own->share * VCPU_THROTTLE_PERIOD_NS;
+    int64_t ran = vcpu_throttle_guest_now() - own->awake_since;
+
+    return !own->asked &&
+        (own->nap_left || ran >= own->share * VCPU_THROTTLE_PERIOD_NS);
 }
 
 static void vcpu_throttle_tick(void *opaque)
