@@ -9,9 +9,8 @@
  * and a vCPU that may run 1% of the time would run 10%.  All of this happens
  * under the BQL, which a vCPU releases while it sleeps.
  *
- * Whatever else it is asked to do goes first, and the rest of its sleep after
- * that: a sync of the dirty rings waits for all vCPUs, and so do others.  It runs
- * in between, during which that sync may hold the BQL, and sleeps longer for it.
+ * Whatever else it is asked to do, it does in its sleep: a sync of the dirty
+ * rings waits for all vCPUs, and so do others.
  */
 
 #include "qemu/osdep.h"
@@ -27,7 +26,6 @@ typedef struct Throttled {
     double share;
     int64_t awake_since;
     bool asked;                 /* to sleep, and has not woken up since */
-    int64_t nap_left;           /* of a sleep in which others needed it */
     int serial;                 /* what an earlier Throttled asked for is void */
 } Throttled;
 
@@ -49,8 +47,7 @@ static int64_t vcpu_throttle_nap(const Throttled *own)
 {
     int64_t ran = vcpu_throttle_guest_now() - own->awake_since;
 
-    return MIN(own->nap_left + ran * (1 - own->share) / own->share,
-               VCPU_THROTTLE_NAP_MAX_NS);
+    return MIN(ran * (1 - own->share) / own->share, VCPU_THROTTLE_NAP_MAX_NS);
 }
 
 static Throttled *vcpu_throttle_who_asked(CPUState *cpu, run_on_cpu_data data)
@@ -72,9 +69,8 @@ static void vcpu_throttle_wait(CPUState *cpu, int64_t ns)
 }
 
 /*
- * A vCPU that is let go meanwhile, or asked to stop, wakes up at once.  Who waits
- * for a vCPU is told once it has nothing left to do, so it cannot ask itself for
- * the rest of its sleep: the timer does.
+ * A vCPU that is let go meanwhile, or asked to stop, wakes up at once.  One that
+ * has stopped does not begin: it may be waited for, to be unplugged.
  */
 static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
 {
@@ -82,8 +78,12 @@ static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
     int64_t left = own ? vcpu_throttle_nap(own) : 0;
     int64_t end = vcpu_throttle_now() + left;
 
-    while (own && left > 0 && !cpu->stop && cpu_work_list_empty(cpu)) {
-        vcpu_throttle_wait(cpu, left);
+    while (own && left > 0 && !cpu->stop && !cpu->stopped) {
+        if (cpu_work_list_empty(cpu)) {
+            vcpu_throttle_wait(cpu, left);
+        } else {
+            process_queued_cpu_work(cpu);
+        }
         /* The table may have changed meanwhile. */
         own = vcpu_throttle_who_asked(cpu, data);
         left = end - vcpu_throttle_now();
@@ -91,19 +91,19 @@ static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
     if (own) {
         own->awake_since = vcpu_throttle_guest_now();
         own->asked = false;
-        own->nap_left = cpu->stop ? 0 : MAX(left, 0);
-        if (own->nap_left) {
-            timer_mod(timer, own->awake_since);
-        }
     }
 }
 
-static bool vcpu_throttle_is_due(const Throttled *own)
+/*
+ * Who waits for a vCPU is told once it has nothing left to do: what it has been
+ * asked for already comes first.
+ */
+static bool vcpu_throttle_is_due(CPUState *cpu, const Throttled *own)
 {
     int64_t ran = vcpu_throttle_guest_now() - own->awake_since;
 
-    return !own->asked &&
-        (own->nap_left || ran >= own->share * VCPU_THROTTLE_PERIOD_NS);
+    return !own->asked && ran >= own->share * VCPU_THROTTLE_PERIOD_NS &&
+        cpu_work_list_empty(cpu);
 }
 
 static void vcpu_throttle_tick(void *opaque)
@@ -113,7 +113,7 @@ static void vcpu_throttle_tick(void *opaque)
     CPU_FOREACH(cpu) {
         Throttled *own = g_hash_table_lookup(throttled, cpu);
 
-        if (own && vcpu_throttle_is_due(own)) {
+        if (own && vcpu_throttle_is_due(cpu, own)) {
             own->asked = true;
             async_run_on_cpu(cpu, vcpu_throttle_sleep,
                              RUN_ON_CPU_HOST_INT(own->serial));

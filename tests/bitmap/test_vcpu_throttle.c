@@ -42,6 +42,7 @@ static struct {
 } asked;
 
 static bool others_ask;         /* the vCPU to do something, too */
+static int64_t done_after;      /* how much of its sleep */
 
 int64_t qemu_clock_get_ns(QEMUClockType type)
 {
@@ -83,6 +84,13 @@ void async_run_on_cpu(CPUState *one, run_on_cpu_func func,
 bool cpu_work_list_empty(CPUState *one)
 {
     return !others_ask;
+}
+
+void process_queued_cpu_work(CPUState *one)
+{
+    g_assert_true(locked && others_ask);
+    others_ask = false;
+    done_after = slept;
 }
 
 void qemu_mutex_lock_iothread(void)
@@ -242,7 +250,7 @@ static void somebody_asks(void)
     others_ask = true;
 }
 
-/* What others ask for does not wait.  It sleeps the rest after that at once. */
+/* What others ask for does not wait, and takes nothing off the sleep. */
 static void test_others_first(void)
 {
     start();
@@ -251,21 +259,40 @@ static void test_others_first(void)
     slept = 0;
     asleep = somebody_asks;
     sleeps();
-    g_assert_cmpint(slept, ==, 90 * SCALE_MS);
+    g_assert_cmpint(done_after, ==, 90 * SCALE_MS);
+    g_assert_cmpint(slept, ==, 180 * SCALE_MS);
+    /* Nor if they have asked before it fell asleep. */
+    run(20 * SCALE_MS);
+    others_ask = true;
+    slept = 0;
+    sleeps();
+    g_assert_cmpint(done_after, ==, 0);
+    g_assert_cmpint(slept, >, 0);
+}
+
+/* Who waits is told after the last thing that it is asked for. */
+static void test_others_before(void)
+{
+    start();
+    vcpu_throttle_set(&cpu[0], 0.1);
+    others_ask = true;
+    run(20 * SCALE_MS);
     g_assert_cmpuint(asked.times, ==, 0);
-    g_assert_cmpint(timer.expires, ==, now);
     others_ask = false;
-    /* The 90 ms that are left, and nine times what it has run meanwhile. */
-    now += 2 * SCALE_MS;
-    run(0);
-    slept = 0;
-    sleeps();
-    g_assert_cmpint(slept, ==, (90 + 18) * SCALE_MS);
     run(6 * SCALE_MS);
+    g_assert_cmpuint(asked.times, ==, 1);
+}
+
+/* It stopped before it could fall asleep. */
+static void test_stopped(void)
+{
+    start();
+    vcpu_throttle_set(&cpu[0], 0.1);
+    run(20 * SCALE_MS);
+    cpu[0].stopped = true;
     slept = 0;
     sleeps();
-    g_assert_cmpint(slept, >, 40 * SCALE_MS);
-    g_assert_cmpint(slept, <, 60 * SCALE_MS);
+    g_assert_cmpint(slept, ==, 0);
 }
 
 /* One that was let go, and is slowed down again, does not sleep twice. */
@@ -325,6 +352,8 @@ int main(int argc, char *argv[])
     g_test_add_func("/vcpu_throttle/asked-once", test_asked_once);
     g_test_add_func("/vcpu_throttle/wakes-up", test_wakes_up);
     g_test_add_func("/vcpu_throttle/others-first", test_others_first);
+    g_test_add_func("/vcpu_throttle/others-before", test_others_before);
+    g_test_add_func("/vcpu_throttle/stopped", test_stopped);
     g_test_add_func("/vcpu_throttle/asked-before", test_asked_before);
     g_test_add_func("/vcpu_throttle/let-go", test_let_go);
     g_test_add_func("/vcpu_throttle/unplugged", test_unplugged);

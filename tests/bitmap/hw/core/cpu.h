@@ -12,6 +12,7 @@ typedef struct QemuCond QemuCond;
 typedef struct CPUState {
     QemuCond *halt_cond;
     bool stop;
+    bool stopped;
     struct CPUState *next;
 } CPUState;
 
@@ -27,6 +28,7 @@ typedef void (*run_on_cpu_func)(CPUState *cpu, run_on_cpu_data data);
 extern CPUState *cpus;
 void async_run_on_cpu(CPUState *cpu, run_on_cpu_func func,
                       run_on_cpu_data data);
+void process_queued_cpu_work(CPUState *cpu);
 
 #define CPU_FOREACH(cpu) for (cpu = cpus; cpu; cpu = cpu->next)
 
