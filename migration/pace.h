@@ -32,8 +32,8 @@
 #define PACE_STOP_SECONDS 0.010
 
 /*
- * Ahead of the sync of the stop dirty_tracking_sync_ahead() collects up to so many
- * times (dirty-bits), and ahead of others once.
+ * With dirty-bits dirty_tracking_sync_ahead() collects so many times ahead of the
+ * sync of the stop, and once ahead of a sync that ends a round.
  */
 #define PACE_STOP_COLLECTS 3
 

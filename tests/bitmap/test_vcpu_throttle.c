@@ -250,13 +250,19 @@ static void somebody_asks(void)
     others_ask = true;
 }
 
-/* What others ask for does not wait, and takes nothing off the sleep. */
-static void test_others_first(void)
+/* The first one has run for 20 ms, and is to sleep for 180. */
+static void start_and_run(void)
 {
     start();
     vcpu_throttle_set(&cpu[0], 0.1);
     run(20 * SCALE_MS);
     slept = 0;
+}
+
+/* What others ask for does not wait, and takes nothing off the sleep. */
+static void test_others_first(void)
+{
+    start_and_run();
     asleep = somebody_asks;
     sleeps();
     g_assert_cmpint(done_after, ==, 90 * SCALE_MS);
@@ -286,11 +292,8 @@ static void test_others_before(void)
 /* It stopped before it could fall asleep. */
 static void test_stopped(void)
 {
-    start();
-    vcpu_throttle_set(&cpu[0], 0.1);
-    run(20 * SCALE_MS);
+    start_and_run();
     cpu[0].stopped = true;
-    slept = 0;
     sleeps();
     g_assert_cmpint(slept, ==, 0);
 }
@@ -298,9 +301,7 @@ static void test_stopped(void)
 /* One that was let go, and is slowed down again, does not sleep twice. */
 static void test_asked_before(void)
 {
-    start();
-    vcpu_throttle_set(&cpu[0], 0.1);
-    run(20 * SCALE_MS);
+    start_and_run();
     let_it_go();
     vcpu_throttle_set(&cpu[0], 0.1);
     now += 20 * SCALE_MS;

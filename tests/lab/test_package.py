@@ -25,7 +25,7 @@ START = """
     echo quit | timeout 60 {program} -accel tcg -m 64 -display none \\
         -device VGA -device e1000 -device virtio-net-pci -monitor stdio
 """
-ONE_FILE = "usr/local/bin/qemu-system-x86_64"
+ONE_FILE = "/usr/local/bin/qemu-system-x86_64"
 
 pytestmark = [
     pytest.mark.soak,
@@ -104,7 +104,7 @@ def test_one_file(tmp_path: Path) -> None:
     assert not list(machine.glob("usr/bin/qemu-system-*"))
     must([SCRIPTS / "build-qemu"])
     must([SCRIPTS / "install-qemu"], DESTDIR=str(machine))
-    start(machine, f"/{ONE_FILE}")
+    start(machine, ONE_FILE)
 
 
 @pytest.mark.parametrize("libvirt", DEBIANS)

@@ -36,7 +36,7 @@
  * How many collects are made ahead of the last sync.  The first takes the dirty
  * bits of memory that is no longer written to, the second finds none and
  * wrprots it, the third finds it wrprot: the collect of the sync does not look
- * at it.  PACE_STOP_COLLECTS is not less.
+ * at it.  PACE_STOP_COLLECTS (migration/pace.h) has to be as many.
  */
 #define COLLECTS_AHEAD 3
 
