@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.libvirt.test_package import DEBIANS, PACKAGE, PROGRAM, newest
+from tests.libvirt.test_package import (
+    DEBIANS,
+    IN_PLACE,
+    PACKAGE,
+    PROGRAM,
+    newest,
+)
 
 from .lab import BUILD, ROOT, must
 from .test_libvirt import CONFINING, SCRIPTS, assert_passed, boot
@@ -111,4 +117,14 @@ def test_one_file(tmp_path: Path) -> None:
 def test_life(package: Path, libvirt: str) -> None:
     """With libvirt and AppArmor, from its installation to its end."""
     name = f"test_package.py::test_life[{libvirt}]"
+    assert_passed(name, boot(name, kernel=CONFINING, seconds=SECONDS))
+
+
+@pytest.mark.parametrize("libvirt", DEBIANS)
+def test_in_place_of_debians(libvirt: str) -> None:
+    """The packages that docs/packaging.md tells how to build, in hours."""
+    for name in IN_PLACE:
+        if not list((BUILD / "deb").glob(f"{name}_*.deb")):
+            pytest.skip(f"{BUILD / 'deb'} has no {name}_*.deb")
+    name = f"test_package.py::test_in_place_of_debians[{libvirt}]"
     assert_passed(name, boot(name, kernel=CONFINING, seconds=SECONDS))

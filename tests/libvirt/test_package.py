@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Debian's package of our QEMU, from its installation to its end; in the lab."""
+"""Packages of our QEMU, from their installation on; in the lab."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.migration.guest import BUILD
+from tests.migration.vm import STOCK
 
 from .domain import Config, Domain
 from .host import HostError
@@ -19,6 +20,8 @@ from .next_version import next_version
 Machines = tuple[Machine, Machine]
 PACKAGE = "qemu-system-x86-fdt"
 PROGRAM = Path("/usr/bin/qemu-system-x86_64-fdt")
+# Of Debian's own packages with our patches, those that the machines have.
+IN_PLACE = ("qemu-system-x86", "qemu-system-common")
 LOCAL = "/etc/apparmor.d/local/abstractions/libvirt-qemu"
 
 # The libvirts, each with the Debian that has it, by scripts/get-root; only the
@@ -42,7 +45,7 @@ def fixture_machines(apparmor: None, libvirt: str) -> Iterator[Machines]:
 
 
 def newest(name: str) -> Path:
-    """A package of ours, by scripts/build-deb-qemu or build-deb-kernel."""
+    """A package of ours, as scripts/build-deb-qemu and build-deb-kernel make."""
     found = (BUILD / "deb").glob(f"{name}_*.deb")
     return max(found, key=lambda path: path.stat().st_mtime)
 
@@ -53,13 +56,15 @@ def change_program(files: Path) -> None:
         file.write(b"next")
 
 
-def install(machines: Machines, package: Path) -> None:
+def install(machines: Machines, *packages: Path) -> None:
     """As an operator does, but that nothing can be fetched."""
+    top = machines[0].dir.parent
+    own = [top / package.name for package in packages]
+    for package, copy in zip(packages, own):
+        if copy != package:
+            copy.write_bytes(package.read_bytes())
     for machine in machines:
-        own = machine.dir.parent / package.name
-        if own != package:
-            own.write_bytes(package.read_bytes())
-        machine.run("apt-get", "install", "--yes", own)
+        machine.run("apt-get", "install", "--yes", *own)
 
 
 def has_own_line(machine: Machine) -> bool:
@@ -103,3 +108,21 @@ def test_life(machines: Machines, libvirt: str) -> None:
 
     one.run("apt-get", "purge", "--yes", PACKAGE)
     assert one.files() == before
+
+
+def test_in_place_of_debians(machines: Machines) -> None:
+    """Debian's own packages with our patches, below a domain that runs."""
+    packages = [newest(name) for name in IN_PLACE]
+    one, other = machines
+    config = Config(emulator=STOCK)
+    with Domain(config, *machines) as domain:
+        domain.wait_writing(one)
+        stock = size(domain, one)
+        install(machines, *packages)
+        assert size(domain, one) == stock
+        leave_confined(domain, one, other)
+        assert size(domain, other) != stock
+        assert domain.mechanism(other) == "dirty-bits"
+        migrate_identical(domain, other, one, way=p2p)
+        assert "enforce" in domain.label(one)
+        leave_confined(domain, one, other)
