@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One of two hosts between which a guest moves: what runs in the lab.
 
-usage: python -m tests.lab.mixed_host first|second DIR
+usage: python -m tests.lab.mixed_host first|second DIR QEMU ACCEL
 
 The guest starts on the first host, moves to the second, and comes back.  Each
-host prints which mechanism it has, and leaves the guest's memory in DIR.
+host runs it by QEMU, ours or stock, prints which mechanism it has, and leaves
+the guest's memory in DIR.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ ROUNDS = 4
 
 GUEST_MIB = 64
 LEGS = ("there", "back")
+NO_MECHANISM = "none of ours"  # in a QEMU that is not ours
 
 
-def config() -> Config:
-    """The guest, which each host tracks by what auto takes there."""
-    return Config(qemu("ours"), "kvm", mib=GUEST_MIB,
+def guest(name: str, accel: str) -> Config:
+    """The guest as this host runs it."""
+    return Config(qemu(name), accel, mib=GUEST_MIB,
                   writer=Writer(mib=16, cpus=2, pattern=RANDOM))
 
 
@@ -50,7 +52,8 @@ def open_wire() -> int:
 
 def keep(vm: VM, directory: Path, leg: str) -> None:
     """Print the mechanism, and save what the other side has to have, too."""
-    print(vm.qmp("query-dirty-tracking")["mechanism"], flush=True)
+    print(vm.qmp("query-dirty-tracking")["mechanism"]
+          if vm.config.qemu.patched else NO_MECHANISM, flush=True)
     for (address, size), path in zip(ram_ranges(GUEST_MIB),
                                      memory(directory, leg, vm.name)):
         vm.save_memory(address, size, path)
@@ -84,18 +87,18 @@ def receive(vm: VM, wire: int, directory: Path, leg: str) -> None:
     keep(vm, directory, leg)
 
 
-def first(wire: int, directory: Path) -> None:
+def first(wire: int, directory: Path, config: Config) -> None:
     """Start the guest, send it, and get it back."""
-    with VM("src", config()) as vm:
+    with VM("src", config) as vm:
         vm.wait_writing()
         send(vm, wire, directory, "there")
-    with VM("dst", config(), incoming=True) as vm:
+    with VM("dst", config, incoming=True) as vm:
         receive(vm, wire, directory, "back")
 
 
-def second(wire: int, directory: Path) -> None:
+def second(wire: int, directory: Path, config: Config) -> None:
     """Get the guest, let it run, and send it back."""
-    with VM("dst", config(), incoming=True) as vm:
+    with VM("dst", config, incoming=True) as vm:
         receive(vm, wire, directory, "there")
         vm.qmp("cont")
         vm.name = "src"
@@ -104,4 +107,4 @@ def second(wire: int, directory: Path) -> None:
 
 if __name__ == "__main__":
     {"first": first, "second": second}[sys.argv[1]](
-        open_wire(), Path(sys.argv[2]))
+        open_wire(), Path(sys.argv[2]), guest(*sys.argv[3:]))
