@@ -106,18 +106,37 @@ static bool vcpu_throttle_is_due(CPUState *cpu, const Throttled *own)
         cpu_work_list_empty(cpu);
 }
 
+static gboolean vcpu_throttle_is_gone(gpointer key, gpointer value,
+                                      gpointer opaque)
+{
+    CPUState *cpu;
+
+    CPU_FOREACH(cpu) {
+        if (cpu == key) {
+            return FALSE;
+        }
+    }
+    return TRUE;
+}
+
 static void vcpu_throttle_tick(void *opaque)
 {
+    guint found = 0;
     CPUState *cpu;
 
     CPU_FOREACH(cpu) {
         Throttled *own = g_hash_table_lookup(throttled, cpu);
 
+        found += own != NULL;
         if (own && vcpu_throttle_is_due(cpu, own)) {
             own->asked = true;
             async_run_on_cpu(cpu, vcpu_throttle_sleep,
                              RUN_ON_CPU_HOST_INT(own->serial));
         }
+    }
+    /* Another vCPU may be plugged in at the address of one that was unplugged. */
+    if (found < g_hash_table_size(throttled)) {
+        g_hash_table_foreach_remove(throttled, vcpu_throttle_is_gone, NULL);
     }
     if (g_hash_table_size(throttled)) {
         timer_mod(timer, vcpu_throttle_guest_now() + TICK_NS);

@@ -345,6 +345,25 @@ static void test_unplugged(void)
     g_assert_true(asked.cpu == &cpu[0]);
 }
 
+/* A vCPU that was asked to sleep, and never will, leaves nothing to the next. */
+static void test_plugged_again(void)
+{
+    start();
+    vcpu_throttle_set(&cpu[0], 0.8);
+    vcpu_throttle_set(&cpu[1], 0.1);
+    run(5 * SCALE_MS);
+    g_assert_true(asked.times == 1 && asked.cpu == &cpu[1]);
+    cpu[0].next = &cpu[2];
+    run(5 * SCALE_MS);
+    cpu[0].next = &cpu[1];
+    g_assert_cmpint(vcpu_throttle_most(), ==, 20);
+    asked.times = 0;
+    vcpu_throttle_set(&cpu[1], 0.1);
+    run(5 * SCALE_MS);
+    g_assert_cmpuint(asked.times, ==, 1);
+    g_assert_true(asked.cpu == &cpu[1]);
+}
+
 int main(int argc, char *argv[])
 {
     g_test_init(&argc, &argv, NULL);
@@ -358,5 +377,6 @@ int main(int argc, char *argv[])
     g_test_add_func("/vcpu_throttle/asked-before", test_asked_before);
     g_test_add_func("/vcpu_throttle/let-go", test_let_go);
     g_test_add_func("/vcpu_throttle/unplugged", test_unplugged);
+    g_test_add_func("/vcpu_throttle/plugged-again", test_plugged_again);
     return g_test_run();
 }
