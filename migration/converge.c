@@ -43,8 +43,9 @@ typedef struct Throttle {
 static struct {
     Pace pace;
     PaceSync sync;              /* of the stop, by the last one */
-    double sync_began;          /* its collect ahead, and with the BQL */
-    double sync_locked;
+    double sync_began;          /* its collect ahead, to sync_collected */
+    double sync_collected;
+    double sync_locked;         /* the BQL has been taken for it */
     double next_look;           /* not before that */
     double next_crossing;       /* the same */
     uint64_t round_end;         /* pages sent, when as many were as remained */
@@ -388,6 +389,7 @@ void converge_sync_ahead(void)
     converge.sync_began = converge_now();
     converge_brake();
     dirty_tracking_sync_ahead(false);
+    converge.sync_collected = converge_now();
 }
 
 void converge_sync_locked(void)
@@ -399,7 +401,8 @@ static void converge_round_ended(void)
 {
     double now = converge_now(), seconds;
 
-    converge.sync = pace_sync(converge.sync_began, converge.sync_locked, now);
+    converge.sync = pace_sync(converge.sync_began, converge.sync_collected,
+                              converge.sync_locked, now);
     converge.sync_locked = 0;
     pace_found(&converge.pace, ram_bytes_remaining(), converge_room(),
                converge.stop_size - converge.others,

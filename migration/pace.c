@@ -46,10 +46,10 @@ double pace_excess(const Pace *pace, double threshold)
         INFINITY;
 }
 
-PaceSync pace_sync(double began, double locked, double now)
+PaceSync pace_sync(double began, double collected, double locked, double now)
 {
     return (PaceSync) {
-        .all = (locked - began) * PACE_STOP_COLLECTS + now - locked,
+        .all = (collected - began) * PACE_STOP_COLLECTS + now - collected,
         .locked = now - locked,
     };
 }

@@ -33,7 +33,8 @@
 
 /*
  * With dirty-bits dirty_tracking_sync_ahead() collects so many times ahead of the
- * sync of the stop, and once ahead of a sync that ends a round.
+ * sync of the stop, and once ahead of a sync that ends a round.  With rings it
+ * reaps once, which is over soon, as they are reaped all the time.
  */
 #define PACE_STOP_COLLECTS 3
 
@@ -65,10 +66,10 @@ typedef struct PaceSync {
 } PaceSync;
 
 /*
- * pace_sync: A sync has ended @now; from @began on it was collected ahead of it,
- * and from @locked on the BQL was held.
+ * pace_sync: A sync has ended @now; from @began until @collected it was collected
+ * ahead of it, and from @locked on the BQL was held.
  */
-PaceSync pace_sync(double began, double locked, double now);
+PaceSync pace_sync(double began, double collected, double locked, double now);
 
 /*
  * pace_count_from: The first period begins at @now; @remaining pages are to be
