@@ -218,8 +218,9 @@ def allow_downtime(domain: Domain, source: Host) -> None:
 
 def release(domain: Domain, source: Host) -> None:
     """Let a migration that migrating() holds end, however slowly it sends."""
-    source.virsh("migrate-setmaxdowntime", domain.name, str(ANY_DOWNTIME))
+    # In this order, as the limit may end it at once.
     source.virsh("migrate-setspeed", domain.name, "100000")
+    source.virsh("migrate-setmaxdowntime", domain.name, str(ANY_DOWNTIME))
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.migration.guest import ROOT
+from tests.migration.guest import ROOT, Writer
 from tests.migration.vm import BACKPORTS, STOCK
 
 from .domain import OURS, Config, Domain
 from .host import Host, two_hosts
-from .migrate import migrate_identical, p2p
+from .migrate import ended, migrate_identical, migrating, p2p, release
 
 Hosts = tuple[Host, Host]
+
+# libvirt takes the two together since 9.4.
+PARALLEL_ZSTD = (
+    *("--parallel", "--parallel-connections", "2"),
+    *("--compressed", "--comp-methods", "zstd", "--comp-zstd-level", "3"),
+)
 
 OVERLAY = "mount -t overlay -o lowerdir={usr}:/usr overlay /usr"
 
@@ -69,3 +75,29 @@ def test_ring_to_newer_qemu(newer: Hosts) -> None:
     with Domain(Config(ring=4096), *newer) as domain:
         domain.wait_writing(newer[0])
         migrate_identical(domain, *newer, way=p2p, emulator=STOCK)
+
+
+@pytest.mark.parametrize("ring", (0, 4096), ids=("auto", "ring"))
+def test_parallel_zstd(usr: Path, ring: int) -> None:
+    """Between two newer libvirts, pages are compressed on each connection.
+
+    They are next to nothing then, so it is looked at in the first round.
+    """
+    config = Config(ring=ring, writer=Writer(mib=96))
+    options = (*PARALLEL_ZSTD, "--suspend")
+    slowly = ("--bandwidth", "1")
+    with (
+        two_hosts(usr, other_usr=usr) as hosts,
+        Domain(config, *hosts) as domain,
+    ):
+        domain.wait_writing(hosts[0])
+        left = domain.memory(hosts[0])
+        with migrating(
+            domain, *hosts, *options, hold=slowly, least=1
+        ) as process:
+            asked = domain.qmp(hosts[0], "query-migrate-parameters")
+            assert asked["multifd-compression"] == "zstd"
+            assert asked["multifd-channels"] == 2
+            release(domain, hosts[0])
+            assert ended(process)[0] == 0
+        assert left.differing_pages(domain.memory(hosts[1])) == []
