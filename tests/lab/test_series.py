@@ -4,22 +4,30 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.migration.guest import BUILD, ROOT
+from tests.migration.guest import BUILT, ROOT
 
 from .lab import BUILD_KERNEL, BUILD_LIMIT
 
-SERIES = ROOT / "host-kernel/patches/linux-6.1"
+SOURCE = BUILT / "src/linux-stock"
 
 
-def names() -> list[str]:
+def series_of_source() -> Path:
+    """The directory of the series that is for this release of Linux."""
+    makefile = (SOURCE / "Makefile").read_text()
+    version = re.findall(r"^(?:VERSION|PATCHLEVEL) = (.*)$", makefile, re.M)
+    return ROOT / f"host-kernel/patches/linux-{'.'.join(version)}"
+
+
+def names(series: Path) -> list[str]:
     """The patches in their order."""
-    lines = (SERIES / "series").read_text().splitlines()
+    lines = (series / "series").read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -32,10 +40,11 @@ def test_each_patch_builds(tmp_path: Path) -> None:
         **os.environ,
         "FDT_BUILD": str(build),
         "FDT_LINUX_SERIES": str(series),
-        "LINUX_SRC": str(BUILD / "src/linux-stock"),
+        "LINUX_SRC": str(SOURCE),
     }
-    for name in names():
-        shutil.copy(SERIES / name, series)
+    ours = series_of_source()
+    for name in names(ours):
+        shutil.copy(ours / name, series)
         with (series / "series").open("a") as file:
             file.write(f"{name}\n")
         done = subprocess.run(
@@ -48,5 +57,6 @@ def test_each_patch_builds(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
-        log = (build / "log/build-kernel-patched.log").read_text()
-        assert "warning:" not in log, f"{name}: {log[-4000:]}"
+        (log,) = build.glob("**/log/build-kernel-patched.log")
+        said = log.read_text()
+        assert "warning:" not in said, f"{name}: {said[-4000:]}"
