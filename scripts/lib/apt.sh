@@ -46,15 +46,19 @@ private_apt() {
 }
 
 # fetch_packages SUITE DIR LOG PACKAGE...: has Debian's packages in DIR/debs, and all
-# their files below DIR/root.
+# their files below DIR/root.  The newest of a suite may be in its updates; backports
+# are taken only if they are asked for.
 fetch_packages() {
-    local suite=$1 dir=$2 log=$3 deb
+    local suite=$1 dir=$2 log=$3 target=() deb
     shift 3
+    case $suite in
+    *-backports) target=(--target-release "$suite") ;;
+    esac
     mkdir "$dir/debs" "$dir/root"
     say "fetching $* of $suite"
     (private_apt -o APT::Update::Error-Mode=any update &&
         cd "$dir/debs" &&
-        private_apt --target-release "$suite" download "$@") >"$log" 2>&1 ||
+        private_apt "${target[@]}" download "$@") >"$log" 2>&1 ||
         die "$* of $suite cannot be fetched ($(grep -m 1 '^[EW]: ' "$log" || echo "see $log")); a mirror that can be reached has it"
     for deb in "$dir"/debs/*.deb; do
         dpkg -x "$deb" "$dir/root"

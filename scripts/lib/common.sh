@@ -17,7 +17,7 @@ python=/usr/bin/python3
 # the suites that have QEMU's source: the first that can be fetched serves.
 releases=(
     [12]='7.2 6.1 bookworm bookworm'
-    [13]='10.0 6.12 bookworm-backports trixie bookworm-backports'
+    [13]='10.0 6.12 trixie trixie bookworm-backports'
 )
 
 die() {
