@@ -16,12 +16,16 @@ name=$1 dir=$2 usr=${3-}
 # A directory of the host's own that has all the machine's, so that what is
 # replaced in it need not exist there, and nothing is written there.
 own() {
-    local real=/run/machine$1 entries
+    local real=/run/machine$1 entry links=() others=()
     mkdir -p "$real"
     mount --rbind "$1" "$real"
     mount -t tmpfs -o mode=755 tmpfs "$1"
-    entries=("$real"/*)
-    [ ${#entries[@]} -eq 0 ] || ln -s "${entries[@]}" "$1/"
+    # Seen from $real a relative link, as os-release, would lead elsewhere.
+    for entry in "$real"/*; do
+        if [ -L "$entry" ]; then links+=("$entry"); else others+=("$entry"); fi
+    done
+    [ ${#links[@]} -eq 0 ] || cp -P "${links[@]}" "$1/"
+    [ ${#others[@]} -eq 0 ] || ln -s "${others[@]}" "$1/"
 }
 
 # /proc is still the machine's, and tells by which id it knows this process.

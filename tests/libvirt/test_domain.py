@@ -18,7 +18,7 @@ Hosts = tuple[Host, Host]
 GREETING = "writer ready"  # of the guest, on its serial line
 
 # What libvirt finds in Debian's binary only: desktop windows and GPUs of the
-# host, smart cards, and persistent memory.
+# host, smart cards, persistent memory, and in Debian 13's libblkio.
 LACKING = {
     "ccid-emulated",
     "ccid-passthru",
@@ -30,6 +30,7 @@ LACKING = {
     "sdl",
     "spice-gl",
     "spice-rendernode",
+    "virtio-blk-vhost-vdpa",
     "virtio-gpu-gl-pci",
     "virtio-vga-gl",
 }
