@@ -8,11 +8,12 @@ names here, our selftests run, each mechanism migrates, and libvirt once.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from tests.lab import test_libvirt, test_migration, test_selftests
-from tests.lab.lab import Record
+from tests.lab.lab import ROOT, Record, must
 from tests.lab.selftest_table import OURS
 from tests.lab.test_selftests import Case
 
@@ -54,3 +55,9 @@ def test_release_migrates(name: str, record_property: Record) -> None:
 @pytest.mark.parametrize("name", LIBVIRT)
 def test_release_has_libvirt(name: str) -> None:
     test_libvirt.assert_passed(name, test_libvirt.boot(*LIBVIRT))
+
+
+def test_release_is_installed(tmp_path: Path) -> None:
+    """By the meson that configured it, which need not be the machine's."""
+    must([ROOT / "scripts/install-qemu"], DESTDIR=str(tmp_path))
+    must([tmp_path / "usr/local/bin/qemu-system-x86_64", "--version"])
