@@ -411,18 +411,8 @@ unsigned long page_bitmap_add_word(PageBitmap *map, unsigned long page,
     return bits & ~old;
 }
 
-typedef struct Harvest {
-    PageBitmap *dest;
-    PageBitmap *added;
-    PageBitmap *found;
-    unsigned long *words;
-    unsigned long dest_first;
-    unsigned long first;
-    unsigned long end;
-} Harvest;
-
 /* Returns: how many of the pages of one word were not set in the target. */
-static unsigned long give_word(const Harvest *harvest, unsigned long page,
+static unsigned long give_word(const PageHarvest *harvest, unsigned long page,
                                unsigned long bits)
 {
     unsigned long added = page_bitmap_add_word(harvest->dest, page, bits);
@@ -437,9 +427,9 @@ static unsigned long give_word(const Harvest *harvest, unsigned long page,
 }
 
 /* The last word of the range may also have bits of pages beyond the range. */
-static unsigned long take_word(const Harvest *harvest, unsigned long page)
+static unsigned long take_word(const PageHarvest *harvest, unsigned long page)
 {
-    unsigned long *word = harvest->words + BIT_WORD(page);
+    unsigned long *word = harvest->block + BIT_WORD(page);
     unsigned long mask = ~0UL;
 
     if (harvest->end - page < BITS_PER_LONG) {
@@ -451,7 +441,7 @@ static unsigned long take_word(const Harvest *harvest, unsigned long page)
     return qatomic_fetch_and(word, ~mask) & mask;
 }
 
-static unsigned long take_group(const Harvest *harvest, unsigned long group)
+static unsigned long take_group(const PageHarvest *harvest, unsigned long group)
 {
     unsigned long page = MAX(group * PAGE_GROUP, harvest->first);
     unsigned long end = MIN((group + 1) * PAGE_GROUP, harvest->end);
@@ -469,9 +459,9 @@ static unsigned long take_group(const Harvest *harvest, unsigned long group)
     return count;
 }
 
-static unsigned long harvest_groups(const Harvest *harvest,
-                                    unsigned long *summary)
+static unsigned long harvest_groups(const PageHarvest *harvest)
 {
+    unsigned long *summary = page_block_summary(harvest->block, harvest->size);
     unsigned long first = harvest->first / PAGE_GROUP;
     unsigned long end = page_groups(harvest->end);
     unsigned long group = first - first % BITS_PER_LONG;
@@ -499,27 +489,15 @@ static unsigned long harvest_groups(const Harvest *harvest,
  * The summary bit of a group or a block that is only partly in the range must
  * stay: it may stand for pages outside the range.
  */
-unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
-                                  PageBitmap *found, unsigned long dest_first,
-                                  unsigned long *block, unsigned long size,
-                                  unsigned long first, unsigned long pages)
+unsigned long page_bitmap_harvest(const PageHarvest *harvest)
 {
-    unsigned long *any = page_block_any(block, size);
-    Harvest harvest = {
-        .dest = dest,
-        .added = added,
-        .found = found,
-        .words = block,
-        .dest_first = dest_first,
-        .first = first,
-        .end = first + pages,
-    };
+    unsigned long *any = page_block_any(harvest->block, harvest->size);
 
     if (!page_block_look(any)) {
         return 0;
     }
-    if (pages == size) {
+    if (harvest->end - harvest->first == harvest->size) {
         qatomic_fetch_and(any, 0UL);
     }
-    return harvest_groups(&harvest, page_block_summary(block, size));
+    return harvest_groups(harvest);
 }

@@ -22,13 +22,20 @@ static uint64_t harvest_block(RAMBlock *rb, PageBitmap *found,
     uint64_t count = 0;
 
     while (first < end) {
-        unsigned long *block =
-            blocks[(base + first) / DIRTY_MEMORY_BLOCK_SIZE];
         unsigned long offset = (base + first) % DIRTY_MEMORY_BLOCK_SIZE;
         unsigned long n = MIN(end - first, DIRTY_MEMORY_BLOCK_SIZE - offset);
+        PageHarvest harvest = {
+            .block = blocks[(base + first) / DIRTY_MEMORY_BLOCK_SIZE],
+            .size = DIRTY_MEMORY_BLOCK_SIZE,
+            .first = offset,
+            .end = offset + n,
+            .dest = rb->bmap,
+            .dest_first = first,
+            .added = rb->written,
+            .found = found,
+        };
 
-        count += page_bitmap_harvest(rb->bmap, rb->written, found, first,
-                                     block, DIRTY_MEMORY_BLOCK_SIZE, offset, n);
+        count += page_bitmap_harvest(&harvest);
         first += n;
     }
     return count;

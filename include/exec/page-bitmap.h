@@ -94,19 +94,25 @@ void page_bitmap_assign_complement_le(PageBitmap *map,
                                       const unsigned long *bits,
                                       unsigned long pages);
 
+/* What to take out of a page block, and where that goes. */
+typedef struct PageHarvest {
+    unsigned long *block;
+    unsigned long size;         /* pages of the block */
+    unsigned long first;        /* pages from this on, a word's first bit, */
+    unsigned long end;          /* below that, are taken */
+    PageBitmap *dest;
+    unsigned long dest_first;   /* a word's first bit, too */
+    PageBitmap *added;          /* what was not in @dest before, unless NULL */
+    PageBitmap *found;          /* all of it, unless NULL */
+} PageHarvest;
+
 /*
  * page_bitmap_harvest:
- * Take the bits of @pages pages from @first on out of @block, which has @size
- * pages, and set those pages in @dest, from @dest_first on.  Both begin at a
- * word's first bit.  Bits of @block may be set meanwhile, if page_block_mark()
- * follows, but only one may take them.  All of these pages are set in @found
- * too, and those that were not set in @dest before in @added, unless that is
- * NULL.
+ * Take the bits of a range out of a block, and set those pages in the bitmaps of
+ * @harvest.  Bits of the block may be set meanwhile, if page_block_mark()
+ * follows, but only one may take them.
  * Returns: how many pages of @dest were not set before.
  */
-unsigned long page_bitmap_harvest(PageBitmap *dest, PageBitmap *added,
-                                  PageBitmap *found, unsigned long dest_first,
-                                  unsigned long *block, unsigned long size,
-                                  unsigned long first, unsigned long pages);
+unsigned long page_bitmap_harvest(const PageHarvest *harvest);
 
 #endif

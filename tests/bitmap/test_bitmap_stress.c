@@ -39,17 +39,31 @@ static void *setter(void *seed)
     return NULL;
 }
 
+static void harvest_range(PageBitmap *dest, unsigned long first,
+                          unsigned long end)
+{
+    PageHarvest range = {
+        .block = block,
+        .size = SIZE,
+        .first = first,
+        .end = end,
+        .dest = dest,
+        .dest_first = first,
+    };
+
+    page_bitmap_harvest(&range);
+}
+
 /* The whole block, or the ranges of two RAMBlocks that share a group. */
 static void harvest(PageBitmap *dest, bool parts)
 {
     const unsigned long border = PAGE_GROUP + 128;
 
     if (parts) {
-        page_bitmap_harvest(dest, NULL, NULL, 0, block, SIZE, 0, border);
-        page_bitmap_harvest(dest, NULL, NULL, border, block, SIZE, border,
-                            SIZE - border);
+        harvest_range(dest, 0, border);
+        harvest_range(dest, border, SIZE);
     } else {
-        page_bitmap_harvest(dest, NULL, NULL, 0, block, SIZE, 0, SIZE);
+        harvest_range(dest, 0, SIZE);
     }
 }
 

@@ -271,6 +271,7 @@ static void step_harvest(Model *m)
     unsigned long first = any(2 * PAGE_GROUP / BITS_PER_LONG) * BITS_PER_LONG;
     unsigned long pages = any(m->pages - dest + 1), n = 0;
     Model added = model_new(m->pages), found = model_new(m->pages);
+    PageHarvest harvest;
 
     if (all) {
         dest = 0;
@@ -288,8 +289,17 @@ static void step_harvest(Model *m)
             m->set[dest + page] = true;
         }
     }
-    g_assert_cmpuint(page_bitmap_harvest(m->map, added.map, found.map, dest,
-                                         block, size, first, pages), ==, n);
+    harvest = (PageHarvest) {
+        .block = block,
+        .size = size,
+        .first = first,
+        .end = first + pages,
+        .dest = m->map,
+        .dest_first = dest,
+        .added = added.map,
+        .found = found.map,
+    };
+    g_assert_cmpuint(page_bitmap_harvest(&harvest), ==, n);
     model_check(&added);
     model_check(&found);
     model_free(&added);
@@ -365,8 +375,16 @@ static void race_set(void)
 
 static void race_harvest_part(unsigned long first, unsigned long end)
 {
-    page_bitmap_harvest(race.dest, NULL, NULL, first, race.block, RACE_PAGES,
-                        first, end - first);
+    PageHarvest range = {
+        .block = race.block,
+        .size = RACE_PAGES,
+        .first = first,
+        .end = end,
+        .dest = race.dest,
+        .dest_first = first,
+    };
+
+    page_bitmap_harvest(&range);
 }
 
 static void race_harvest(void)
