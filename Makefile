@@ -66,6 +66,7 @@ bench: deps
 	@scripts/build-kernel patched-keys
 	@scripts/build-selftests patched
 	@scripts/get-packages backports || echo 'bench: without QEMU 10.0'
+	@scripts/get-packages next || echo 'bench: without QEMU 11.1'
 	@build/venv/bin/python -m tests.bench $(if $(QUICK),--quick) $(CHAPTERS)
 
 install:

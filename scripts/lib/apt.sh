@@ -45,20 +45,31 @@ private_apt() {
         "$@"
 }
 
-# fetch_packages SUITE DIR LOG PACKAGE...: has Debian's packages in DIR/debs, and all
-# their files below DIR/root.  The newest of a suite may be in its updates; backports
-# are taken only if they are asked for.
+# fetch_packages [--whole] SUITE DIR LOG PACKAGE...: has Debian's packages in DIR/debs,
+# and all their files below DIR/root.  The newest of a suite may be in its updates;
+# backports are taken only if they are asked for.  With --whole it has all that they
+# depend on, too, and takes nothing to be installed already.
 fetch_packages() {
-    local suite=$1 dir=$2 log=$3 target=() deb
+    local suite dir log target=() deb
+    local fetch=(download)
+    if [ "$1" = --whole ]; then
+        shift
+        fetch=(
+            -o Dir::State::status=/dev/null -o Dir::Cache::archives="$2/debs"
+            -o APT::Install-Recommends=false -o Debug::NoLocking=true
+            --yes --download-only install
+        )
+    fi
+    suite=$1 dir=$2 log=$3
     shift 3
     case $suite in
     *-backports) target=(--target-release "$suite") ;;
     esac
-    mkdir "$dir/debs" "$dir/root"
+    mkdir -p "$dir/debs/partial" "$dir/root"
     say "fetching $* of $suite"
     (private_apt -o APT::Update::Error-Mode=any update &&
         cd "$dir/debs" &&
-        private_apt "${target[@]}" download "$@") >"$log" 2>&1 ||
+        private_apt "${target[@]}" "${fetch[@]}" "$@") >"$log" 2>&1 ||
         die "$* of $suite cannot be fetched ($(grep -m 1 '^[EW]: ' "$log" || echo "see $log")); a mirror that can be reached has it"
     for deb in "$dir"/debs/*.deb; do
         dpkg -x "$deb" "$dir/root"

@@ -14,6 +14,7 @@ MACHINE = Lab(cpus=2, memory=3072)
 PROGRAM = (*PYTHON, "tests.bench.guest_ends", "--mib", "128", "--seconds", "40")
 SYSTEMS = {"stock:log": "7.2, log", "stock:ring": "7.2, ring",
            "backports:log": "10.0, log", "backports:ring": "10.0, ring",
+           "next:log": "11.1, log", "next:ring": "11.1, ring",
            "ours:log": "ours, log", "ours:dirty-bits": "ours, dirty-bits"}
 PEERS = tuple(name for name in SYSTEMS if not name.startswith("ours:"))
 RUNS, QUICK_RUNS = 3, 1
@@ -61,7 +62,7 @@ CASES = (
     Case("mix", "a mix", "--pattern hot-spot --written-mib 64 --delay 40000 "
          "--pause 50000000 --times 1 --cpus 4 --writers 3", seconds=80))
 
-LIMITED = ("stock:log", "backports:log", "ours:dirty-bits")
+LIMITED = ("stock:log", "backports:log", "next:log", "ours:dirty-bits")
 LIMITS = tuple(Case(f"limit-{limit}", f"{limit} ms", f"--written-mib 32 --delay 20000 "
                     f"--mib-per-second 400 --downtime-ms {limit}", seconds=25)
                for limit in (30, 50, 100, 300))
@@ -140,7 +141,7 @@ WHY = Text(
     "Each guest writes without end, several times as much as is sent or a "
     "part of it, and the operator asks for what each QEMU has: auto-converge "
     "with a log, and with rings a dirty limit of half of the bandwidth, by "
-    "set-vcpu-dirty-limit (7.2) or the capability dirty-limit (10.0). The "
+    "set-vcpu-dirty-limit (7.2) or the capability dirty-limit (later). The "
     "limit of the downtime is 100 ms; a migration that has not ended after "
     "40 s has no total. Medians in real time with their spread, in the lab "
     "and on our kernel, whose two CPUs also run both QEMUs. A write fault "

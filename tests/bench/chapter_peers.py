@@ -12,11 +12,10 @@ from .results import Results
 from .step import Step
 
 TITLES = {"stock": "Debian's 7.2", "backports": "Debian's 10.0",
-          "ours": "ours"}
-IN_LAB = (Row("stock", "log"), Row("backports", "log"), Row("ours", "log"),
-          Row("ours", "shared"), Row("ours", "dirty-bits"))
-ON_HOST = (Row("stock", "log"), Row("backports", "log"), Row("ours", "log"),
-           Row("stock", "ring"), Row("backports", "ring"), Row("ours", "ring"))
+          "next": "Debian's 11.1", "ours": "ours"}
+EACH_LOG = tuple(Row(name, "log") for name in TITLES)
+IN_LAB = (*EACH_LOG, Row("ours", "shared"), Row("ours", "dirty-bits"))
+ON_HOST = (*EACH_LOG, *(Row(name, "ring") for name in TITLES))
 
 
 def steps(quick: bool) -> Sequence[Step]:

@@ -87,7 +87,7 @@ def brake_of(row: Row, bandwidth: int, writers: int) -> Brake:
     if row.mechanism != "ring" or row.qemu.patched:
         return Brake(auto_converge=True)
     limit = max(int(bandwidth / MIB * HALF / writers), LEAST_MIB)
-    return Brake(False, limit, by_migration=row.qemu.name == "backports")
+    return Brake(False, limit, by_migration=row.qemu.name != "stock")
 
 
 def wait_end(src: VM, seconds: float) -> tuple[bool, list[int], float]:

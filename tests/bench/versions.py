@@ -18,6 +18,7 @@ BINARIES = {
     "our QEMU": OURS,
     "stock QEMU": STOCK,
     "QEMU of bookworm-backports": path_of("backports"),
+    "QEMU of trixie-backports": path_of("next"),
     "patched kernel": BUILT / "linux/patched/bzImage",
     "stock kernel": BUILT / "linux/stock/bzImage",
     "patched kernel with static keys": BUILT / "linux/patched-keys/bzImage",

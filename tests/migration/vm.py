@@ -22,7 +22,10 @@ from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = BUILT / "qemu" / "qemu-system-x86_64"
-BACKPORTS = BUILD / "backports" / "usr"  # by scripts/get-packages
+# By scripts/get-packages: QEMU of bookworm-backports, and of trixie-backports.
+BACKPORTS = BUILD / "backports" / "usr"
+NEXT = BUILD / "next"
+DATA = {"backports": BACKPORTS / "share", "next": NEXT / "usr/share"}
 
 KVM_GET_API_VERSION = 0xAE00
 KVM_CHECK_EXTENSION = 0xAE03
@@ -134,14 +137,15 @@ class Qemu:
 def path_of(name: str) -> Path:
     """Return where the binary called NAME is; any other name is a path."""
     return {"stock": STOCK, "ours": Path(os.environ.get("QEMU", OURS)),
-            "backports": BACKPORTS / "bin" / STOCK.name}.get(name, Path(name))
+            "backports": BACKPORTS / "bin" / STOCK.name,
+            "next": NEXT / STOCK.name}.get(name, Path(name))
 
 
 @functools.lru_cache(maxsize=None)
 def qemu(name: str) -> Qemu:
-    """Return the binary called NAME: "ours", "stock", "backports", or a path."""
-    data = ((BACKPORTS / "share" / "seabios", BACKPORTS / "share" / "qemu")
-            if name == "backports" else ())
+    """Return the binary called NAME, as path_of() knows it, or a path."""
+    data = ((DATA[name] / "seabios", DATA[name] / "qemu")
+            if name in DATA else ())
     return _probed(Qemu(name, path_of(name), name == "ours", data))
 
 
