@@ -22,7 +22,7 @@ def stand_in(top: Path, body: str, case: str = CASE) -> MigrationTest:
     test = MigrationTest(top)
     test.program.parent.mkdir(parents=True)
     test.program.write_text(
-        f'#!/bin/sh\n[ "$1" != -l ] || {{ echo {case}; exit; }}\n{body}\n'
+        f'#!/bin/sh\n[ "$*" != "--full -l" ] || {{ echo {case}; exit; }}\n{body}\n'
     )
     test.program.chmod(0o755)
     return test
