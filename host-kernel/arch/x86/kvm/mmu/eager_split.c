@@ -25,12 +25,13 @@ bool kvm_splits_eagerly(struct kvm *kvm)
 	return mode == KVM_EAGER_PAGE_SPLIT_ON;
 }
 
-void kvm_count_split(struct kvm *kvm, int r)
+int kvm_count_split(struct kvm *kvm, int r)
 {
 	if (!r)
 		atomic64_inc(&kvm->stat.split_huge_pages);
 	else if (r == -ENOMEM || r == -ENOSPC)
 		atomic64_inc(&kvm->stat.split_failed);
+	return r;
 }
 
 static void split_slot_range(struct kvm *kvm, const struct kvm_memory_slot *slot,

@@ -20,8 +20,11 @@ bool kvm_splits_eagerly(struct kvm *kvm);
  */
 void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot);
 
-/* Counts a split that has succeeded (0) or failed (-errno). */
-void kvm_count_split(struct kvm *kvm, int r);
+/*
+ * Counts a split ahead that has succeeded (0) or failed (-errno), and returns @r.
+ * What a vCPU's fault splits, in 6.12, was not split ahead.
+ */
+int kvm_count_split(struct kvm *kvm, int r);
 
 /*
  * In mmu.c: splits the huge shadow pages that map [start, end) of the slot.

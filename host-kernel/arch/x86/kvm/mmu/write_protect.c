@@ -217,6 +217,11 @@ void tdp_mmu_make_writable(struct kvm *kvm, u64 *sptep)
 	spin_unlock(&child->wp_lock);
 }
 
+bool tdp_mmu_covers_fault(struct kvm_vcpu *vcpu, const struct kvm_page_fault *fault)
+{
+	return tdp_mmu_covers(to_shadow_page(vcpu->arch.mmu->root.hpa), fault->gfn);
+}
+
 u64 *tdp_mmu_make_path_writable(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 {
 	struct kvm_mmu *mmu = vcpu->arch.mmu;

@@ -94,6 +94,12 @@ static inline bool tdp_mmu_covers(const struct kvm_mmu_page *root, gfn_t gfn)
 	return !(gfn >> (root->role.level * SPTE_LEVEL_BITS));
 }
 
+/*
+ * TDP MMU: the same of the vCPU's root and the page of a fault, which is else to be
+ * emulated: whoever tried it again would do so for ever.
+ */
+bool tdp_mmu_covers_fault(struct kvm_vcpu *vcpu, const struct kvm_page_fault *fault);
+
 /* TDP MMU: whether the SPTE points to the table. */
 bool tdp_mmu_points_to(u64 spte, int level, struct kvm_mmu_page *child);
 
