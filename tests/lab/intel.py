@@ -18,6 +18,8 @@ PYTHON = BUILD / "venv/bin/python"
 PACKAGES = ("_pytest", "iniconfig", "packaging", "pluggy*", "py.py",
             "pygments", "pytest", "qemu")
 QEMU = BUILT / "qemu/qemu-system-x86_64"
+# Put before a command.  Nothing there could say where a RELEASE is built.
+ENV = ("env", "-u", "RELEASE", f"QEMU={QEMU}")
 
 
 def taken() -> Iterator[Path]:

@@ -83,10 +83,12 @@ def rows() -> dict[str, tuple[str, str]]:
 def observed(host: Host, *accels: str) -> list[Seen]:
     """The findings on guests there, one for each value of -accel."""
     options = ["--append", host.append] if host.append else []
+    env: tuple[str, ...] = ()
     if host.cpu == "Intel":
+        env = intel.ENV
         options += intel.options(ROOT / "tests/lab/cpu_log.py",
                                  ROOT / "tests/lab/__init__.py")
-    ended = lab(intel.PYTHON, "-B", "-m", "tests.lab.cpu_log", *accels,
+    ended = lab(*env, intel.PYTHON, "-B", "-m", "tests.lab.cpu_log", *accels,
                 kernel=host.kernel, seconds=SECONDS, options=options)
     assert ended.status == 0, ended.stdout + ended.stderr
     seen = [Seen(**json.loads(line)) for line in ended.stdout.splitlines()]

@@ -187,6 +187,7 @@ def boot(mmu: str, *arguments: str, seconds: int,
          kernel: str | Path = "patched", append: str = "") -> Boot:
     """Run pytest in the lab."""
     ended = lab(
+        *(intel.ENV if mmu.startswith("intel") else ()),
         *PYTEST,
         *arguments,
         kernel=kernel,
