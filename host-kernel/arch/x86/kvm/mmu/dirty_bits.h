@@ -108,9 +108,7 @@ static inline void tdp_mmu_log_lost_dirty(struct kvm *kvm, int as_id, gfn_t gfn,
 /*
  * The leaf that a fault puts in the place of @old_spte, made of @new_spte.  If the
  * page was mapped already, it keeps its dirty bit.  The fault would log the page
- * only after a collect could have looked for the bit in vain; and that would be
- * the last collect, if the fault is KVM_PRE_FAULT_MEMORY's, which does not end
- * when vCPUs stop.
+ * only after a collect could have looked for the bit in vain.
  */
 static inline u64 tdp_mmu_keep_dirty(struct kvm *kvm, u64 old_spte, u64 new_spte,
 				     int level)

@@ -31,4 +31,16 @@ static inline void log_writable_spte(struct kvm *kvm,
 	}
 }
 
+/*
+ * KVM_PRE_FAULT_MEMORY, of 6.11 and later, maps pages by a thread that does not run
+ * the guest.  Who makes the last harvest has waited for vCPUs, and not for that
+ * thread: it may have made an SPTE writable, and not have logged the page yet that
+ * a vCPU has written by then.  So a prefetch makes no SPTE of a logged slot writable.
+ */
+static inline bool is_logged_prefetch(const struct kvm_page_fault *fault)
+{
+	return fault->prefetch && fault->slot &&
+	       kvm_slot_dirty_track_enabled(fault->slot);
+}
+
 #endif
