@@ -425,9 +425,10 @@ static void converge_round_ended(void)
 
 /*
  * Other syncs end no round: the last one, COLO's, and those of upstream's timer,
- * in the main thread.  All is under the BQL.  The timer's may come while the
- * migration thread, in a sync of its own, has let the BQL go (with TCG, and with
- * rings): it then counts for that sync, which ends just after it.
+ * in the main thread.  All but COLO's, of a guest that stands still, are under the
+ * BQL.  The timer's may come while the migration thread, in a sync of its own, has
+ * let the BQL go (with TCG, and with rings): it then counts for that sync, which
+ * ends just after it.
  */
 void converge_end_sync(void)
 {
