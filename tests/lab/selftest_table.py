@@ -127,6 +127,8 @@ OURS = (
     *WHICH_PAGE,
     Selftest(f"{RACE} -v 3 -t 4 -m ring"),
     Selftest(f"{RACE} -v 3 -t 4 -m manual"),
+    # KVM_PRE_FAULT_MEMORY: since Linux 6.11.
+    Selftest(f"{RACE} -v 3 -t 4 -x rearm,zap,map"),
     Selftest(f"{RACE} -v 3 -t 4 -N"),
     Selftest(f"{RACE} -v 3 -t 4 -x rearm,split -s {HUGE}"),
     Selftest(f"{RACE} -v 3 -t 4 -m bits", tdp=True),
