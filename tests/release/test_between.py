@@ -19,8 +19,6 @@ BUILDS = (BUILD, *sorted(BUILD.glob("debian-*")))
 RING = Mechanism(4096)
 
 
-
-
 def binaries() -> list[Qemu]:
     """Our QEMU of each release."""
     if not kvm_usable():

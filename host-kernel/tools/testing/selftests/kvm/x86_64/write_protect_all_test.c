@@ -290,30 +290,31 @@ static void test_pre_fault(void)
 	struct test_mem mem = {
 		.slot = TEST_SLOT, .gpa = TEST_GPA, .npages = 100,
 	};
-	unsigned long *bitmap = bitmap_zalloc(mem.npages);
+	unsigned long *bitmap;
 	struct kvm_vcpu *vcpu;
-	struct kvm_vm *vm = toucher_vm(NULL, 0, 1, &vcpu);
+	struct kvm_vm *vm;
 	int round;
 
-	if (can_pre_fault()) {
-		TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
-		test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
-		guest_map(vm, mem.gpa, PG_SIZE_2M);
-		for (round = 0; round < 3; round++) {
-			TEST_ASSERT(!__vcpu_pre_fault(vcpu, mem.gpa,
-						      mem.npages * PAGE_SIZE),
-				    "KVM_PRE_FAULT_MEMORY: %s", strerror(errno));
-			kvm_vm_get_dirty_log(vm, mem.slot, bitmap);
-			TEST_ASSERT_EQ(count_bits(bitmap, mem.npages), 0UL);
-			guest_write(vcpu, mem.gpa + 7 * PAGE_SIZE, round);
-			kvm_vm_get_dirty_log(vm, mem.slot, bitmap);
-			TEST_ASSERT(test_bit(7, bitmap), "page 7 is not dirty");
-			TEST_ASSERT_EQ(count_bits(bitmap, mem.npages), 1UL);
-		}
+	if (!can_pre_fault())
+		return;
+	bitmap = bitmap_zalloc(mem.npages);
+	vm = toucher_vm(NULL, 0, 1, &vcpu);
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	guest_map(vm, mem.gpa, PG_SIZE_2M);
+
+	for (round = 0; round < 3; round++) {
+		TEST_ASSERT(!__vcpu_pre_fault(vcpu, mem.gpa, mem.npages * PAGE_SIZE),
+			    "KVM_PRE_FAULT_MEMORY: %s", strerror(errno));
+		kvm_vm_get_dirty_log(vm, mem.slot, bitmap);
+		TEST_ASSERT_EQ(count_bits(bitmap, mem.npages), 0UL);
+		guest_write(vcpu, mem.gpa + 7 * PAGE_SIZE, round);
+		kvm_vm_get_dirty_log(vm, mem.slot, bitmap);
+		TEST_ASSERT(test_bit(7, bitmap), "page 7 is not dirty");
+		TEST_ASSERT_EQ(count_bits(bitmap, mem.npages), 1UL);
 	}
 	kvm_vm_free(vm);
-	if (can_pre_fault())
-		test_mem_unmap(&mem);
+	test_mem_unmap(&mem);
 	free(bitmap);
 }
 
