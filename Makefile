@@ -65,6 +65,7 @@ bench: deps
 	@scripts/build-kernel stock-keys
 	@scripts/build-kernel patched-keys
 	@scripts/build-selftests patched
+	@RELEASE=13 scripts/build-qemu || echo 'bench: without our QEMU 10.0'
 	@scripts/get-packages backports || echo 'bench: without QEMU 10.0'
 	@scripts/get-packages next || echo 'bench: without QEMU 11.1'
 	@build/venv/bin/python -m tests.bench $(if $(QUICK),--quick) $(CHAPTERS)

@@ -14,7 +14,7 @@ from tests.migration.guest import MIB
 from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, WRPROT, Config,
                                 Mechanism, Qemu, VMError, pair, path_of, qemu)
 
-BINARIES = ("ours", "stock", "backports", "next")
+BINARIES = ("ours", "ours-13", "stock", "backports", "next")
 RING = Mechanism(65536)
 MECHANISMS = {"log": LOG, "ring": RING, "ring-4096": Mechanism(4096),
               "wrprot": WRPROT, "shared": SHARED, "dirty-bits": DIRTY_BITS}

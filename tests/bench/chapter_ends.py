@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from tests.migration.vm import path_of
 
 from .blocks import NONE, Block, Chapter, Table, Text, cell, ratio
 from .results import Results
@@ -15,8 +17,10 @@ PROGRAM = (*PYTHON, "tests.bench.guest_ends", "--mib", "128", "--seconds", "40")
 SYSTEMS = {"stock:log": "7.2, log", "stock:ring": "7.2, ring",
            "backports:log": "10.0, log", "backports:ring": "10.0, ring",
            "next:log": "11.1, log", "next:ring": "11.1, ring",
-           "ours:log": "ours, log", "ours:dirty-bits": "ours, dirty-bits"}
-PEERS = tuple(name for name in SYSTEMS if not name.startswith("ours:"))
+           "ours:log": "ours, log", "ours:dirty-bits": "ours, dirty-bits",
+           "ours-13:log": "ours of 10.0, log",
+           "ours-13:dirty-bits": "ours of 10.0, dirty-bits"}
+PEERS = tuple(name for name in SYSTEMS if not name.startswith("ours"))
 RUNS, QUICK_RUNS = 3, 1
 QUICK = ("stock:log", "ours:log", "ours:dirty-bits")
 
@@ -31,13 +35,11 @@ class Case:
     quick: bool = False
     seconds: int = 60
 
-    def step(self, quick: bool, runs: int = RUNS,
-             systems: Sequence[str] = tuple(SYSTEMS)) -> Step:
+    def step(self, systems: Sequence[str], runs: int) -> Step:
         """All systems in one machine, one after the other."""
-        return Step(self.step_name, (*PROGRAM, *self.words.split(),
-                                     *(QUICK if quick else systems)),
-                    MACHINE, runs=QUICK_RUNS if quick else runs,
-                    seconds=self.seconds)
+        return Step(self.step_name,
+                    (*PROGRAM, *self.words.split(), *systems),
+                    MACHINE, runs=runs, seconds=self.seconds)
 
     @property
     def step_name(self) -> str:
@@ -62,18 +64,26 @@ CASES = (
     Case("mix", "a mix", "--pattern hot-spot --written-mib 64 --delay 40000 "
          "--pause 50000000 --times 1 --cpus 4 --writers 3", seconds=80))
 
-LIMITED = ("stock:log", "backports:log", "next:log", "ours:dirty-bits")
+LIMITED = ("stock:log", "backports:log", "next:log", "ours:dirty-bits",
+           "ours-13:dirty-bits")
 LIMITS = tuple(Case(f"limit-{limit}", f"{limit} ms", f"--written-mib 32 --delay 20000 "
                     f"--mib-per-second 400 --downtime-ms {limit}", seconds=25)
                for limit in (30, 50, 100, 300))
 LIMIT_RUNS = 8
 
 
+def there(systems: Iterable[str]) -> Sequence[str]:
+    """Those whose QEMU this machine has got."""
+    return [system for system in systems
+            if path_of(system.partition(":")[0]).exists()]
+
+
 def steps(quick: bool) -> Sequence[Step]:
     """A quick run has one guest."""
-    return [*(case.step(quick) for case in CASES if case.quick or not quick),
-            *(case.step(False, LIMIT_RUNS, LIMITED)
-              for case in LIMITS if not quick)]
+    if quick:
+        return [case.step(QUICK, QUICK_RUNS) for case in CASES if case.quick]
+    return [*(case.step(there(SYSTEMS), RUNS) for case in CASES),
+            *(case.step(there(LIMITED), LIMIT_RUNS) for case in LIMITS)]
 
 
 def figure(name: str, system: str) -> str:

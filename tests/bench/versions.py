@@ -16,6 +16,7 @@ from tests.migration.vm import OURS, STOCK, kvm_usable, path_of
 
 BINARIES = {
     "our QEMU": OURS,
+    "our QEMU 10.0": path_of("ours-13"),
     "stock QEMU": STOCK,
     "QEMU of bookworm-backports": path_of("backports"),
     "QEMU of trixie-backports": path_of("next"),

@@ -22,6 +22,8 @@ from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = BUILT / "qemu" / "qemu-system-x86_64"
+# Ours of the release of Debian after the first.
+OURS_13 = BUILD / "debian-13" / "qemu" / OURS.name
 # By scripts/get-packages: QEMU of bookworm-backports, and of trixie-backports.
 BACKPORTS = BUILD / "backports" / "usr"
 NEXT = BUILD / "next"
@@ -137,6 +139,7 @@ class Qemu:
 def path_of(name: str) -> Path:
     """Return where the binary called NAME is; any other name is a path."""
     return {"stock": STOCK, "ours": Path(os.environ.get("QEMU", OURS)),
+            "ours-13": OURS_13,
             "backports": BACKPORTS / "bin" / STOCK.name,
             "next": NEXT / STOCK.name}.get(name, Path(name))
 
