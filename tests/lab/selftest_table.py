@@ -112,6 +112,8 @@ def soaks(command: str, limit: int = 120) -> Selftest:
 # is hostile to them, so it runs them as well.
 WHICH_PAGE = (
     Selftest("x86_64/dirty_bits_test", 120, tdp=True),
+    # Since Linux 6.8, and with the TDP MMU only.
+    Selftest("x86_64/private_memory_test", tdp=True),
     Selftest(NESTED, 120),
     Selftest(f"{RACE} -v 3 -t 4"),
     Selftest(f"{RACE} -v 3 -t 4 -n"),
@@ -216,6 +218,7 @@ INTEL_OURS = (
     Selftest("dirty_bitmap_fd_test", 180),
     Selftest("x86_64/eager_page_split_test", 120),
     Selftest("x86_64/dirty_bits_test", 120, tdp=True),
+    Selftest("x86_64/private_memory_test", tdp=True),
     Selftest(NESTED, 120),
     Selftest(f"{RACE} -v 2 -t 2"),
     Selftest(f"{RACE} -v 2 -t 2 -n"),
@@ -279,7 +282,7 @@ TOO_SLOW = {
 }
 
 # What some programs of ours ask for, and only later Linux has.
-LATER = ("KVM_X86_QUIRK_SLOT_ZAP_ALL",)  # 6.12
+LATER = ("KVM_X86_QUIRK_SLOT_ZAP_ALL", "private memory")  # 6.12, 6.8
 
 # Parts of ours that need not run: the kernel, and their message.
 MAY_SKIP = {

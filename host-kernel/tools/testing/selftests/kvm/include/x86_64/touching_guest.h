@@ -14,13 +14,14 @@
 enum guest_op {
 	GUEST_READ,
 	GUEST_WRITE,
+	GUEST_EXPECT,
 };
 
 /* First the pages of the list are touched, and then those by the stride. */
 struct guest_command {
 	enum guest_op op;
 	uint64_t gva;
-	uint64_t value;		/* what is written to the start of a page */
+	uint64_t value;		/* what is written, or expected, at the start of a page */
 	uint64_t stride;	/* in bytes */
 	uint64_t count;		/* of pages that are a stride apart, from gva */
 	uint32_t listed;	/* of pages in list */
@@ -37,7 +38,10 @@ extern struct guest_command guest_commands[GUEST_MAX_VCPUS];
  */
 void guest_map(struct kvm_vm *vm, uint64_t gpa, uint64_t size);
 
-/* In the guest: reads 8 bytes at @gva, or writes @value there. */
+/*
+ * In the guest: reads 8 bytes at @gva, writes @value there, or fails the test if it
+ * reads something else than @value.
+ */
 void guest_touch(enum guest_op op, uint64_t gva, uint64_t value);
 
 /* In the guest: the code of vCPU @id, which does its commands for ever. */
@@ -54,7 +58,7 @@ void guest_finish(struct kvm_vcpu *vcpu);
 
 /*
  * Has the vCPU touch @count addresses, @stride bytes apart, from @gva on, and
- * waits for it.  @value is what a write writes.
+ * waits for it.  @value is what a write writes, and what is expected.
  */
 void guest_stride(struct kvm_vcpu *vcpu, enum guest_op op, uint64_t gva,
 		  uint64_t stride, uint64_t count, uint64_t value);

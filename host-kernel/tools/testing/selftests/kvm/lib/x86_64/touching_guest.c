@@ -22,10 +22,14 @@ void guest_map(struct kvm_vm *vm, uint64_t gpa, uint64_t size)
 
 void guest_touch(enum guest_op op, uint64_t gva, uint64_t value)
 {
-	if (op == GUEST_WRITE)
+	uint64_t found;
+
+	if (op == GUEST_WRITE) {
 		WRITE_ONCE(*(uint64_t *)gva, value);
-	else
-		READ_ONCE(*(uint64_t *)gva);
+		return;
+	}
+	found = READ_ONCE(*(uint64_t *)gva);
+	GUEST_ASSERT_VALUES(op == GUEST_READ || found == value, found, value);
 }
 
 void guest_toucher(uint64_t id)
