@@ -20,7 +20,6 @@
 
 #define LOG		KVM_MEM_LOG_DIRTY_PAGES
 #define OTHER_SLOT	2
-#define EVERYTHING	(~0ULL << PAGE_SHIFT)
 
 /* A VM with a slot that is logged, and what has been found in it. */
 struct rig {
@@ -98,14 +97,7 @@ static uint64_t collect_and_wrprot(struct rig *rig)
 static void expect(struct rig *rig, uint64_t first, uint64_t n, uint64_t stride,
 		   const char *what)
 {
-	bool want;
-	uint64_t p;
-
-	for (p = 0; p < rig->mem.npages; p++) {
-		want = p >= first && p < first + n && (p - first) % stride == 0;
-		TEST_ASSERT(test_bit(p, rig->got) == want, "%s: page %lu is %s",
-			    what, p, want ? "lost" : "dirty for nothing");
-	}
+	expect_stride(rig->got, rig->mem.npages, first, n, stride, what);
 }
 
 static void expect_pages(uint64_t got, uint64_t want, const char *what)

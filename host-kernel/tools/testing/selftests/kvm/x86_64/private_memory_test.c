@@ -19,7 +19,6 @@
 #ifdef KVM_CAP_GUEST_MEMFD
 
 #define LOG		KVM_MEM_LOG_DIRTY_PAGES
-#define EVERYTHING	(~0ULL << PAGE_SHIFT)
 
 /* The pages of the slot that is logged, and which of them are written. */
 #define NPAGES		(2 * PAGES_2M)
@@ -53,7 +52,6 @@ static void rig_create(struct rig *rig, int nr_caps)
 		.mode = VM_MODE_DEFAULT,
 		.type = KVM_X86_SW_PROTECTED_VM,
 	};
-	int i;
 
 	memset(rig, 0, sizeof(*rig));
 	rig->nr_caps = nr_caps;
@@ -63,9 +61,7 @@ static void rig_create(struct rig *rig, int nr_caps)
 	TEST_ASSERT(test_mem_map(&rig->mem, VM_MEM_SRC_ANONYMOUS), "no memory");
 	rig->got = bitmap_zalloc(NPAGES);
 	rig->vm = __vm_create(shape, 1, 0);
-	for (i = 0; i < nr_caps; i++)
-		vm_enable_cap(rig->vm, dirty_bits_caps[i], 0);
-	add_touchers(rig->vm, 1, &rig->vcpu);
+	add_touchers_with(rig->vm, dirty_bits_caps, nr_caps, 1, &rig->vcpu);
 	rig->memfd = vm_create_guest_memfd(rig->vm, PRIVATE_SIZE, 0);
 	vm_mem_add(rig->vm, VM_MEM_SRC_ANONYMOUS, PRIVATE_GPA, PRIVATE_SLOT,
 		   PRIVATE_PAGES, KVM_MEM_GUEST_MEMFD, rig->memfd, 0);
@@ -87,13 +83,15 @@ static void rig_free(struct rig *rig)
 /* Harvests and re-arms all that the VM has; returns how many pages are found. */
 static uint64_t harvest(struct rig *rig)
 {
+	uint64_t found;
+
 	if (rig->nr_caps == DIRTY_BITS)
 		vm_collect_dirty_bits(rig->vm, 0, EVERYTHING);
 	memset(rig->got, 0, bitmap_size(NPAGES));
-	shared_bitmap_harvest(&rig->shared, 0, NPAGES, rig->got);
+	found = shared_bitmap_harvest(&rig->shared, 0, NPAGES, rig->got);
 	if (rig->nr_caps != DIRTY_BITS)
 		vm_write_protect_all(rig->vm);
-	return count_bits(rig->got, NPAGES);
+	return found;
 }
 
 static void write_logged(struct rig *rig, uint64_t value)
@@ -120,19 +118,15 @@ static void expect_private(struct rig *rig, uint64_t offset, uint64_t size,
 /* What write_logged() has written since the last harvest, and nothing else. */
 static void expect_logged(struct rig *rig, const char *when)
 {
-	uint64_t p;
-
 	harvest(rig);
-	for (p = 0; p < NPAGES; p++)
-		TEST_ASSERT(test_bit(p, rig->got) == (p % STRIDE == 0),
-			    "%s: page %lu is %s", when, p,
-			    p % STRIDE ? "dirty for nothing" : "lost");
+	expect_stride(rig->got, NPAGES, 0, NPAGES, STRIDE, when);
 }
 
 static void expect_nothing(struct rig *rig, const char *when)
 {
-	TEST_ASSERT(!harvest(rig), "%s: %lu pages are dirty for nothing", when,
-		    count_bits(rig->got, NPAGES));
+	uint64_t found = harvest(rig);
+
+	TEST_ASSERT(!found, "%s: %lu pages are dirty for nothing", when, found);
 }
 
 /* The guest writes to both slots between two harvests, several times. */
@@ -209,34 +203,27 @@ static void check_punched(int nr_caps)
 	rig_free(&rig);
 }
 
-static void test_wrprot_written(void)
+static void each_way(void (*check)(int nr_caps))
 {
-	check_written(WRITE_PROTECT);
+	pr_info("  write-protect all\n");
+	check(WRITE_PROTECT);
+	pr_info("  dirty bits\n");
+	check(DIRTY_BITS);
 }
 
-static void test_wrprot_converted(void)
+static void test_written(void)
 {
-	check_converted(WRITE_PROTECT);
+	each_way(check_written);
 }
 
-static void test_wrprot_punched(void)
+static void test_converted(void)
 {
-	check_punched(WRITE_PROTECT);
+	each_way(check_converted);
 }
 
-static void test_bits_written(void)
+static void test_punched(void)
 {
-	check_written(DIRTY_BITS);
-}
-
-static void test_bits_converted(void)
-{
-	check_converted(DIRTY_BITS);
-}
-
-static void test_bits_punched(void)
-{
-	check_punched(DIRTY_BITS);
+	each_way(check_punched);
 }
 
 /* Nothing of ours makes KVM log what it has no bitmap for. */
@@ -257,12 +244,9 @@ static void test_refused(void)
 }
 
 static const struct named_test tests[] = {
-	{ "wrprot-written", test_wrprot_written },
-	{ "wrprot-converted", test_wrprot_converted },
-	{ "wrprot-punched", test_wrprot_punched },
-	{ "bits-written", test_bits_written },
-	{ "bits-converted", test_bits_converted },
-	{ "bits-punched", test_bits_punched },
+	{ "written", test_written },
+	{ "converted", test_converted },
+	{ "punched", test_punched },
 	{ "refused", test_refused },
 };
 

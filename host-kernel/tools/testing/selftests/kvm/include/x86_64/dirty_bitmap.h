@@ -33,6 +33,13 @@ struct shared_bitmap {
 uint64_t count_bits(const unsigned long *bitmap, uint64_t npages);
 
 /*
+ * Fails the test unless the pages that are set in @bitmap, of @npages, are @first,
+ * @first + @stride, ... below @first + @n.  @what says after what that should be.
+ */
+void expect_stride(const unsigned long *bitmap, uint64_t npages, uint64_t first,
+		   uint64_t n, uint64_t stride, const char *what);
+
+/*
  * Fills @desc with ones but for @slot and @flags, so that a field that KVM does
  * not write shows.  Returns the file, which the caller closes, or -1 and errno.
  */

@@ -26,6 +26,9 @@ do {									\
 		    (err), strerror(err));				\
 } while (0)
 
+/* The size of a range of guest memory that begins at 0 and leaves nothing out. */
+#define EVERYTHING		(~0ULL << PAGE_SHIFT)
+
 #define NR_DIRTY_BITS_CAPS	3
 
 /* What KVM_COLLECT_DIRTY_BITS takes, in this order, before the first vCPU. */

@@ -80,9 +80,15 @@ void guest_write(struct kvm_vcpu *vcpu, uint64_t gva, uint64_t value);
 void add_touchers(struct kvm_vm *vm, int nr_vcpus, struct kvm_vcpu **vcpus);
 
 /*
- * Creates a VM, enables the @nr_caps capabilities @caps in order, and then adds
- * @nr_vcpus vCPUs as add_touchers() does.  The caller frees the VM with
- * kvm_vm_free().
+ * Enables the @nr_caps capabilities @caps of a VM without vCPUs in order, and then
+ * adds @nr_vcpus vCPUs as add_touchers() does.
+ */
+void add_touchers_with(struct kvm_vm *vm, const uint32_t *caps, int nr_caps,
+		       int nr_vcpus, struct kvm_vcpu **vcpus);
+
+/*
+ * Creates a VM, and does what add_touchers_with() does.  The caller frees the VM
+ * with kvm_vm_free().
  */
 struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps, int nr_vcpus,
 			  struct kvm_vcpu **vcpus);

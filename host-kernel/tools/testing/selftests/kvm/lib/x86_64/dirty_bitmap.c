@@ -13,6 +13,19 @@ uint64_t count_bits(const unsigned long *bitmap, uint64_t npages)
 	return n;
 }
 
+void expect_stride(const unsigned long *bitmap, uint64_t npages, uint64_t first,
+		   uint64_t n, uint64_t stride, const char *what)
+{
+	bool want;
+	uint64_t p;
+
+	for (p = 0; p < npages; p++) {
+		want = p >= first && p < first + n && (p - first) % stride == 0;
+		TEST_ASSERT(test_bit(p, bitmap) == want, "%s: page %lu is %s",
+			    what, p, want ? "lost" : "dirty for nothing");
+	}
+}
+
 void shared_bitmap_map(struct kvm_vm *vm, uint32_t slot, uint64_t npages,
 		       struct shared_bitmap *s)
 {

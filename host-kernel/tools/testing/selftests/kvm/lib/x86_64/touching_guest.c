@@ -113,14 +113,21 @@ void add_touchers(struct kvm_vm *vm, int nr_vcpus, struct kvm_vcpu **vcpus)
 	}
 }
 
-struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps, int nr_vcpus,
-			  struct kvm_vcpu **vcpus)
+void add_touchers_with(struct kvm_vm *vm, const uint32_t *caps, int nr_caps,
+		       int nr_vcpus, struct kvm_vcpu **vcpus)
 {
-	struct kvm_vm *vm = __vm_create(VM_SHAPE_DEFAULT, nr_vcpus, 0);
 	int i;
 
 	for (i = 0; i < nr_caps; i++)
 		vm_enable_cap(vm, caps[i], 0);
 	add_touchers(vm, nr_vcpus, vcpus);
+}
+
+struct kvm_vm *toucher_vm(const uint32_t *caps, int nr_caps, int nr_vcpus,
+			  struct kvm_vcpu **vcpus)
+{
+	struct kvm_vm *vm = __vm_create(VM_SHAPE_DEFAULT, nr_vcpus, 0);
+
+	add_touchers_with(vm, caps, nr_caps, nr_vcpus, vcpus);
 	return vm;
 }
