@@ -22,7 +22,7 @@ from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = BUILT / "qemu" / "qemu-system-x86_64"
-# Ours of the release of Debian after the first.
+# Ours of QEMU 10.0, where that is not the machine's own release.
 OURS_13 = BUILD / "debian-13" / "qemu" / OURS.name
 # By scripts/get-packages: QEMU of bookworm-backports, and of trixie-backports.
 BACKPORTS = BUILD / "backports" / "usr"
