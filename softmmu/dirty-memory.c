@@ -9,6 +9,7 @@
 #include "exec/memory.h"
 #include "exec/ram_addr.h"
 #include "qemu/rcu.h"
+#include "qemu/timer.h"
 #include "sysemu/dirty-tracking.h"
 
 static uint64_t harvest_block(RAMBlock *rb, PageBitmap *found,
@@ -69,6 +70,8 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(RAMBlock *rb, ram_addr_t start,
 /* What a thread clears at present, and how many pages that has found. */
 static __thread struct {
     RAMBlock *rb;
+    unsigned long first;
+    unsigned long pages;
     uint64_t added;
 } clearing;
 
@@ -101,14 +104,32 @@ static void publish_cleared(unsigned long page, unsigned long bits)
 }
 
 /*
- * A clear looks for slots by guest physical address, and these may change
- * meanwhile: then it finds what another RAMBlock has there.
+ * A clear may find more than its chunk, as harvests share words, or what another
+ * RAMBlock has in the slot meanwhile.  What was cleared since the last sync may
+ * have been sent in this pass: there no page may become dirty before the next
+ * sync.  All else is yet to be sent.
  */
-static bool is_cleared(ram_addr_t start)
+static bool is_to_be_sent(unsigned long page)
 {
     const RAMBlock *rb = clearing.rb;
 
-    return rb && start - rb->offset < rb->max_length;
+    page -= rb->offset >> TARGET_PAGE_BITS;
+    return page - clearing.first < clearing.pages ||
+        (page < rb->max_length >> TARGET_PAGE_BITS &&
+         test_bit(page >> rb->clear_bmap_shift, rb->clear_bmap));
+}
+
+/* @page is in ram_list.dirty_memory, and begins a word. */
+static void publish_word(unsigned long page, unsigned long bits)
+{
+    unsigned long le = GULONG_TO_LE(bits);
+
+    if (is_to_be_sent(page)) {
+        publish_cleared(page, bits);
+    } else {
+        cpu_physical_memory_set_dirty_lebitmap(
+            &le, (ram_addr_t)page << TARGET_PAGE_BITS, BITS_PER_LONG);
+    }
 }
 
 void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
@@ -117,7 +138,7 @@ void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
     unsigned long first = start >> TARGET_PAGE_BITS;
     unsigned shift = first % BITS_PER_LONG;
 
-    if (!is_cleared(start)) {
+    if (!clearing.rb) {
         cpu_physical_memory_set_dirty_lebitmap(words, start, pages);
         return;
     }
@@ -127,27 +148,98 @@ void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
         unsigned long bits = GULONG_FROM_LE(*words);
 
         if (bits << shift) {
-            publish_cleared(first, bits << shift);
+            publish_word(first, bits << shift);
         }
         first += BITS_PER_LONG;
         if (shift && bits >> (BITS_PER_LONG - shift)) {
-            publish_cleared(first, bits >> (BITS_PER_LONG - shift));
+            publish_word(first, bits >> (BITS_PER_LONG - shift));
         }
     }
 }
 
-/* The pages are armed and stay so: they do not go to rb->clear_bmap. */
-uint64_t cpu_physical_memory_clear_and_take(RAMBlock *rb, ram_addr_t start,
-                                            ram_addr_t length)
+/*
+ * A page that is written between the clear of its chunk and its turn to be sent
+ * is sent twice, so a chunk should be sent soon after its clear.  But each clear
+ * makes an ioctl, and the vCPUs flush their TLBs: chunks grow until there is so
+ * much time between two clears.
+ */
+#define CHUNK_REST_NS (5 * SCALE_MS)
+#define CHUNK_LEAST_SHIFT ctz32(PAGE_GROUP)
+#define CHUNK_MOST_SHIFT 18     /* 1 GiB, QEMU's default for all mechanisms */
+
+/* Guarded by the lock that guards RAMBlock.bmap. */
+static struct {
+    unsigned shift;
+    int64_t cleared;            /* the last clear ended then, in ns */
+} chunk;
+
+uint8_t cpu_physical_memory_clear_shift(uint8_t shift)
 {
-    if (dirty_tracking_clear_publishes()) {
-        record_takes(rb, &rb->written);
-        clearing.rb = rb;
+    return dirty_tracking_clear_publishes() ?
+        MIN(shift, CHUNK_LEAST_SHIFT) : shift;
+}
+
+/*
+ * Twice as much if the last chunk was sent sooner than it should be; half as
+ * much, and again, until it would be sent in less than four times that.
+ */
+static void chunk_adapt(unsigned least)
+{
+    int64_t rest = qemu_clock_get_ns(QEMU_CLOCK_REALTIME) - chunk.cleared;
+
+    if (rest < CHUNK_REST_NS) {
+        chunk.shift++;
     }
+    for (; rest >= 4 * CHUNK_REST_NS && chunk.shift > least; rest /= 2) {
+        chunk.shift--;
+    }
+    chunk.shift = MIN(MAX(chunk.shift, least), CHUNK_MOST_SHIFT);
+}
+
+/*
+ * Returns: the pages of the next clear, which begins at @first.  It does not
+ * reach back, nor to what was cleared since the last sync: that may have been
+ * sent in this pass (is_to_be_sent()).
+ */
+static unsigned long chunk_next(const RAMBlock *rb, unsigned long first)
+{
+    uint8_t least = rb->clear_bmap_shift;
+    unsigned long unit = first >> least, end;
+
+    chunk_adapt(least);
+    end = MIN(unit + (1UL << (chunk.shift - least)),
+              DIV_ROUND_UP(rb->max_length >> TARGET_PAGE_BITS, 1UL << least));
+    return (find_next_zero_bit(rb->clear_bmap, end, unit + 1) - unit) << least;
+}
+
+/* The pages are armed and stay so: they do not go to rb->clear_bmap. */
+static uint64_t clear_and_take_chunk(RAMBlock *rb, unsigned long first)
+{
+    unsigned long pages = chunk_next(rb, first);
+
+    record_takes(rb, &rb->written);
+    clearing.rb = rb;
+    clearing.first = first;
+    clearing.pages = pages;
     clearing.added = 0;
-    memory_region_clear_dirty_bitmap(rb->mr, start, length);
+    bitmap_clear(rb->clear_bmap, first >> rb->clear_bmap_shift,
+                 pages >> rb->clear_bmap_shift);
+    memory_region_clear_dirty_bitmap(rb->mr,
+                                     (ram_addr_t)first << TARGET_PAGE_BITS,
+                                     (ram_addr_t)pages << TARGET_PAGE_BITS);
+    chunk.cleared = qemu_clock_get_ns(QEMU_CLOCK_REALTIME);
     clearing.rb = NULL;
     return clearing.added;
+}
+
+uint64_t cpu_physical_memory_clear_and_take(RAMBlock *rb, ram_addr_t start,
+                                            ram_addr_t length, bool runs)
+{
+    if (!dirty_tracking_clear_publishes()) {
+        memory_region_clear_dirty_bitmap(rb->mr, start, length);
+        return 0;
+    }
+    return runs ? clear_and_take_chunk(rb, start >> TARGET_PAGE_BITS) : 0;
 }
 
 uint64_t cpu_physical_memory_take_published(RAMBlock *rb)

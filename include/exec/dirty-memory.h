@@ -70,19 +70,34 @@ void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
                                  ram_addr_t pages);
 
 /*
+ * cpu_physical_memory_clear_shift:
+ * @shift: x-clear-bitmap-shift
+ * Returns: RAMBlock.clear_bmap_shift, the binary logarithm of the pages that have
+ * a bit in RAMBlock.clear_bmap: 512 or fewer where a clear publishes.
+ */
+uint8_t cpu_physical_memory_clear_shift(uint8_t shift);
+
+/*
  * cpu_physical_memory_clear_and_take:
- * Call memory_region_clear_dirty_bitmap() for [@start, @start + @length) of @rb.
- * Pages of @rb that this publishes (dirty_tracking_clear_publishes()) go to
- * @rb->bmap, and no others: what QEMU itself has written stays for the next
- * sync.  Called with the lock that guards @rb->bmap; neither the BQL nor RCU is
- * needed.  Not to be called in postcopy, since the destination knows then which
- * pages are still to come.  Allocates @rb->written, which has to be given to
- * page_bitmap_free() when @rb->bmap is.
+ * @runs: whether the guest may still write here
+ *
+ * Call memory_region_clear_dirty_bitmap() for [@start, @start + @length) of @rb,
+ * whose bit in @rb->clear_bmap the caller has just cleared.
+ * Where it publishes (dirty_tracking_clear_publishes()), the call is for what
+ * follows, too, up to 1 GiB, as far as its bits are set: the more, the sooner that
+ * is sent.  These bits are cleared.  Pages of @rb that are published go to
+ * @rb->bmap, unless the bit there was clear before: these may have been sent
+ * since the last sync, and are left to the next one, as is what QEMU itself has
+ * written.  If the guest does not run, nothing is done: the last sync has found
+ * all, and in postcopy the destination knows which pages are still to come.
+ * Called with the lock that guards @rb->bmap; neither the BQL nor RCU is
+ * needed.  Allocates @rb->written, which has to be given to page_bitmap_free()
+ * when @rb->bmap is.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_clear_and_take(struct RAMBlock *rb,
                                             ram_addr_t start,
-                                            ram_addr_t length);
+                                            ram_addr_t length, bool runs);
 
 /*
  * cpu_physical_memory_take_published:

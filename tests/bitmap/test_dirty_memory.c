@@ -9,6 +9,7 @@
 #include "qemu/osdep.h"
 #include "cpu.h"
 #include "exec/ram_addr.h"
+#include "qemu/timer.h"
 #include "sysemu/dirty-tracking.h"
 
 #define BASE 128UL              /* a RAMBlock begins at a word */
@@ -30,6 +31,20 @@ static bool set_in_sptes[PAGES];     /* dirty bits that a clear publishes */
 static unsigned long slot_first;     /* KVM's slot begins with that page */
 static long other_block;             /* what a clear finds is that far away */
 static unsigned long written_meanwhile;
+static bool runs = true;
+static bool finds_more;              /* than the chunk that is cleared */
+static int64_t now;                  /* ns */
+static int64_t since_clear = 1000 * SCALE_MS;
+
+/* At each second look at the clock a clear ends, and then the chunk is sent. */
+int64_t qemu_clock_get_ns(QEMUClockType type)
+{
+    static unsigned looks;
+
+    g_assert_cmpint(type, ==, QEMU_CLOCK_REALTIME);
+    now += looks++ % 2 ? 0 : since_clear;
+    return now;
+}
 
 bool dirty_tracking_clear_publishes(void)
 {
@@ -69,9 +84,13 @@ void memory_region_clear_dirty_bitmap(MemoryRegion *mr, ram_addr_t start,
 {
     unsigned long first = MAX(start >> TARGET_PAGE_BITS, slot_first);
     unsigned long end = MIN((start + length) >> TARGET_PAGE_BITS, PAGES);
-    unsigned long words[BITS_TO_LONGS(1UL << CHUNK_SHIFT)] = { 0 };
+    unsigned long words[BITS_TO_LONGS(PAGES)] = { 0 };
 
     (void)mr;
+    if (finds_more) {
+        first = slot_first;
+        end = PAGES;
+    }
     for (unsigned long page = first; page < end && clears_find; page++) {
         if (set_in_sptes[page]) {
             set_bit(page - first, words);
@@ -158,7 +177,7 @@ static uint64_t clear_chunk(unsigned long page)
     return test_and_clear_bit(page >> CHUNK_SHIFT, rb.clear_bmap) ?
         cpu_physical_memory_clear_and_take(
             &rb, first << TARGET_PAGE_BITS,
-            1UL << CHUNK_SHIFT << TARGET_PAGE_BITS) : 0;
+            1UL << CHUNK_SHIFT << TARGET_PAGE_BITS, runs) : 0;
 }
 
 /* Returns: the pages that the clear of its chunk has found. */
@@ -286,6 +305,114 @@ static void test_published(void)
         check_sync(0, 0);
         end();
     }
+}
+
+/* Returns: how many pages the next clear covers, of a guest that wrote all. */
+static uint64_t chunk_sent_in(int64_t ns)
+{
+    uint64_t found;
+
+    since_clear = ns;
+    begin(true);
+    for (unsigned long page = 0; page < PAGES; page++) {
+        write_by_cpu(page);
+    }
+    found = clear_chunk(PAGE_GROUP);
+    for (unsigned long page = 0; page < PAGES; page++) {
+        bool cleared = page_bitmap_test(rb.bmap, page);
+
+        g_assert_true(cleared != set_in_sptes[page]);
+        g_assert_true(cleared != test_bit(page >> CHUNK_SHIFT, rb.clear_bmap));
+        set_in_sptes[page] = false;
+    }
+    end();
+    since_clear = 1000 * SCALE_MS;
+    return found;
+}
+
+/* Chunks are for as much as is sent in 5 to 20 ms. */
+static void test_chunks_grow_and_shrink(void)
+{
+    g_assert_cmpuint(chunk_sent_in(1000 * SCALE_MS), ==, PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(4 * SCALE_MS), ==, 2 * PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(5 * SCALE_MS), ==, 2 * PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(19 * SCALE_MS), ==, 2 * PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(4 * SCALE_MS), ==, 4 * PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(20 * SCALE_MS), ==, 2 * PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(20 * SCALE_MS), ==, PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(1000 * SCALE_MS), ==, PAGE_GROUP);
+    for (int i = 0; i < 20; i++) {
+        chunk_sent_in(0);
+    }
+    g_assert_cmpuint(chunk_sent_in(0), ==, PAGES - PAGE_GROUP);
+    /* 1 GiB was the most, and that is now eight times by half. */
+    g_assert_cmpuint(chunk_sent_in((20LL * SCALE_MS << 8) - 1), ==,
+                     2 * PAGE_GROUP);
+    g_assert_cmpuint(chunk_sent_in(1000 * SCALE_MS), ==, PAGE_GROUP);
+}
+
+/*
+ * What was cleared may have been sent since, and with multifd the page could
+ * arrive before that.
+ */
+static void test_chunk_ends_where_one_was_cleared(void)
+{
+    begin(true);
+    clear_chunk(3 * PAGE_GROUP);
+    for (unsigned long page = 0; page < PAGES; page++) {
+        write_by_cpu(page);
+    }
+    since_clear = 0;
+    g_assert_cmpuint(clear_chunk(PAGE_GROUP), ==, 2 * PAGE_GROUP);
+    g_assert_cmpuint(clear_chunk(0), ==, PAGE_GROUP);
+    g_assert_cmpuint(clear_chunk(4 * PAGE_GROUP), ==, PAGE_GROUP + 70);
+    since_clear = 1000 * SCALE_MS;
+    check_sync(PAGE_GROUP, PAGES);
+    end();
+}
+
+/*
+ * A harvest finds more than the chunk: what may have been sent since the last sync
+ * is left to the next one.
+ */
+static void test_harvest_of_more_than_the_chunk(void)
+{
+    begin(true);
+    clear_chunk(3 * PAGE_GROUP);
+    for (unsigned long page = 0; page < PAGES; page++) {
+        write_by_cpu(page);
+    }
+    finds_more = true;
+    g_assert_cmpuint(clear_chunk(PAGE_GROUP), ==, PAGES - PAGE_GROUP);
+    finds_more = false;
+    for (unsigned long page = 0; page < PAGES; page++) {
+        g_assert_true(page_bitmap_test(rb.bmap, page) ==
+                      (page / PAGE_GROUP != 3));
+    }
+    check_sync(PAGE_GROUP, PAGES);
+    end();
+}
+
+/* The last sync has found all, or the destination knows what is to come. */
+static void test_nothing_once_it_stands_still(void)
+{
+    begin(true);
+    write_by_cpu(5);
+    runs = false;
+    g_assert_cmpuint(clear_chunk(5), ==, 0);
+    runs = true;
+    g_assert_true(set_in_sptes[5]);
+    set_in_sptes[5] = false;
+    end();
+}
+
+static void test_shift(void)
+{
+    clears_find = true;
+    g_assert_cmpuint(cpu_physical_memory_clear_shift(18), ==, CHUNK_SHIFT);
+    g_assert_cmpuint(cpu_physical_memory_clear_shift(6), ==, 6);
+    clears_find = false;
+    g_assert_cmpuint(cpu_physical_memory_clear_shift(18), ==, 18);
 }
 
 /* What the guest has taken back since it said that a page is free. */
@@ -486,6 +613,15 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_memory/clears-find-nothing",
                     test_clears_find_nothing);
     g_test_add_func("/dirty_memory/published", test_published);
+    g_test_add_func("/dirty_memory/chunks-grow-and-shrink",
+                    test_chunks_grow_and_shrink);
+    g_test_add_func("/dirty_memory/chunk-ends-where-one-was-cleared",
+                    test_chunk_ends_where_one_was_cleared);
+    g_test_add_func("/dirty_memory/harvest-of-more-than-the-chunk",
+                    test_harvest_of_more_than_the_chunk);
+    g_test_add_func("/dirty_memory/nothing-once-it-stands-still",
+                    test_nothing_once_it_stands_still);
+    g_test_add_func("/dirty_memory/shift", test_shift);
     g_test_add_func("/dirty_memory/forgotten", test_forgotten);
     g_test_add_func("/dirty_memory/looked", test_looked);
     g_test_add_func("/dirty_memory/cleared-and-forgotten",

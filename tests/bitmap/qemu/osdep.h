@@ -19,5 +19,6 @@
 #define QEMU_ALIGN_DOWN(n, m) ((n) / (m) * (m))
 #define ctzl __builtin_ctzl
 #define ctpopl __builtin_popcountl
+#define ctz32 __builtin_ctz
 
 #endif
