@@ -111,7 +111,7 @@ def ends_sample(**rows: tuple[int, int]) -> dict[str, Figure]:
 def test_ends_best_peer(tmp_path: Path) -> None:
     """Who ends more often is better than who is sooner; ours is no peer."""
     case = chapter_ends.CASES[0]
-    step = case.step(list(chapter_ends.SYSTEMS), chapter_ends.RUNS)
+    step = case.step(list(chapter_ends.SYSTEMS))
     results = Results(tmp_path, {})
     results.add(step, ends_sample(stock_log=(1, 500), backports_log=(1, 900),
                                   ours_log=(1, 100)))
