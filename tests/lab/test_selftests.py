@@ -75,7 +75,6 @@ CHECKED = {
     ("patched", "shadow"): UPSTREAM + OURS,
     ("patched", "hostile-tdp"): DIRTY_LOG + HOSTILE_OURS,
     ("patched", "hostile-shadow"): HOSTILE_OURS,
-    ("stock", "hostile-tdp"): HOSTILE_STOCK,
     ("patched", "intel-tdp"): INTEL_UPSTREAM + INTEL_OURS + INTEL_PML,
     ("patched", "intel-shadow"): INTEL_OURS + INTEL_PML,
 }
@@ -85,6 +84,7 @@ SOAKED = CHECKED | {
     ("patched", "hostile-shadow"): OURS,
     ("patched", "hostile-npt0"): OURS,
     ("debug", "hostile-tdp"): OURS,
+    ("stock", "hostile-tdp"): HOSTILE_STOCK,
     ("stock", "hostile-shadow"): HOSTILE_STOCK,
     ("patched", "intel-shadow"): INTEL_UPSTREAM + INTEL_OURS + INTEL_PML,
     **{
