@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The kernel's own KVM selftests, and ours, on the patched kernel and both MMUs.
+"""The kernel's own KVM selftests, and ours, on the patched kernel.
 
-They also run on three CPUs: the usual one, the hostile, and Intel's.
+They run on three CPUs: the usual one and the hostile with both MMUs, and
+Intel's with the TDP MMU.
 All programs of one kernel and MMU run in one boot of the lab; each of them is a
 test case here.  With -m soak, all programs run, much longer, and on the other
 kernels too.
@@ -76,7 +77,6 @@ CHECKED = {
     ("patched", "hostile-tdp"): DIRTY_LOG + HOSTILE_OURS,
     ("patched", "hostile-shadow"): HOSTILE_OURS,
     ("patched", "intel-tdp"): INTEL_UPSTREAM + INTEL_OURS + INTEL_PML,
-    ("patched", "intel-shadow"): INTEL_OURS + INTEL_PML,
 }
 SOAKED = CHECKED | {
     ("patched", "npt0"): OURS,
