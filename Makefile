@@ -11,7 +11,7 @@
 #               all of the lab's selftests and mutants, the image on emulated
 #               servers, and the largest search of the models
 # make bench    measure stock and ours, and write build/bench/report.html;
-#               QUICK=1 takes 10 minutes, all of it 150; CHAPTERS="..." some
+#               QUICK=1 takes 15 minutes, all of it 150; CHAPTERS="..." some
 # make deb      make a Debian package of QEMU, in build/deb
 # make deb-kernel
 #               make Debian packages of the host kernel there; KERNEL_FLAVOUR=
