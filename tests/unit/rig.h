@@ -62,6 +62,7 @@ struct Rig {
      */
     bool strict;                /* each page that is copied is armed (I3) */
     bool exact;                 /* and was logged, as often as published */
+    bool removing;              /* a slot: what it left un-armed is published */
     /* Copy a page even if it could not be re-armed, as QEMU does. */
     bool heedless;
     bool held;                  /* reaper_held() */
@@ -148,6 +149,8 @@ bool rig_try_switch(Rig *r, KvmDirtyMechanism mechanism, GError **error);
 void rig_switch(Rig *r, KvmDirtyMechanism mechanism);
 /* Re-arm and copy the pending pages of a block, by chunks. */
 void rig_clear(Rig *r, RigBlock *b);
+/* Copy them only: who is to re-arm them knows no slot that has the block. */
+void rig_read_elsewhere(Rig *r, RigBlock *b);
 
 /* Shadow and memory of all tracked blocks are equal. */
 void rig_check(Rig *r);

@@ -47,6 +47,11 @@ struct KvmDirtyOps {
     void (*slot_start)(KvmDirty *kvmd, KvmDirtySlot *slot);
     void (*slot_started)(KvmDirty *kvmd, KvmDirtySlot *slot);
     void (*slot_stop)(KvmDirty *kvmd, KvmDirtySlot *slot);
+    /*
+     * KVM has removed @slot while it was logged; slot_stop follows.  NULL if no
+     * page was un-armed.
+     */
+    void (*slot_gone)(KvmDirty *kvmd, KvmDirtySlot *slot);
 
     /*
      * Harvest, re-arm (unless clear does that) and publish one slot.  NULL if
@@ -155,6 +160,9 @@ int kvmd_regions_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
 /* Re-arm the regions of a range. */
 int kvmd_regions_rearm(KvmDirty *kvmd, KvmDirtySlot *slot,
                        uint64_t first, uint64_t pages);
+
+/* KVM has removed @slot: publish its regions that were not re-armed (I3). */
+void kvmd_regions_gone(KvmDirty *kvmd, KvmDirtySlot *slot);
 
 /* fetch.c: KVM copies a bitmap and leaves the page tables alone. */
 bool kvmd_fetch_enable(KvmDirty *kvmd, const char *wanted_by, GError **error);

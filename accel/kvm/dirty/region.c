@@ -165,3 +165,33 @@ int kvmd_regions_rearm(KvmDirty *kvmd, KvmDirtySlot *slot,
     }
     return ret;
 }
+
+/* The first page of @region in @slot, which may begin within the region. */
+static uint64_t region_first(const KvmDirty *kvmd, const KvmDirtySlot *slot,
+                             uint64_t region)
+{
+    uint64_t gpa = slot->region.guest_phys_addr;
+
+    return region ?
+        (region * REGION_SIZE - gpa % REGION_SIZE) / kvmd->page_size : 0;
+}
+
+/*
+ * Memory that moves is not where the thread that reads looks for it: QEMU's map
+ * may change before its slots do, and then kvmd_slot_clear() is not called.  The
+ * page that was read may have been written after that, until KVM removed the
+ * slot, without a fault.
+ */
+void kvmd_regions_gone(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    uint64_t end = regions_of(kvmd, slot), armed = 0, region;
+
+    while ((region = region_find(slot, armed, end, true)) < end) {
+        uint64_t first = region_first(kvmd, slot, region);
+
+        armed = region_find(slot, region, end, false);
+        kvmd_publish_range(kvmd, slot, first,
+                           (armed < end ? region_first(kvmd, slot, armed) :
+                            kvmd_slot_pages(kvmd, slot)) - first);
+    }
+}

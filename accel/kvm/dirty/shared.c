@@ -62,5 +62,6 @@ const KvmDirtyOps kvmd_shared_ops = {
     .slot_stop = shared_slot_stop,
     .sync_slot = shared_sync_slot,
     .clear = kvmd_regions_rearm,
+    .slot_gone = kvmd_regions_gone,
     .outlives_slot = true,
 };

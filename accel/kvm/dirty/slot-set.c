@@ -23,6 +23,13 @@ static void slot_started(KvmDirty *kvmd, KvmDirtySlot *slot)
     }
 }
 
+static void slot_gone(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    if (kvmd->ops->slot_gone) {
+        kvmd->ops->slot_gone(kvmd, slot);
+    }
+}
+
 static int slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     kvmd->stats.logged_slots--;
@@ -63,6 +70,7 @@ static int slot_remove(KvmDirty *kvmd, KvmDirtySlot *slot,
         slot_sync(kvmd, slot);
     }
     if (kvmd_slot_logged(slot)) {
+        slot_gone(kvmd, slot);
         slot_stop(kvmd, slot);
     }
     kvmd_slot_put(kvmd, region->slot, NULL);

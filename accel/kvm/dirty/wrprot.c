@@ -44,4 +44,5 @@ const KvmDirtyOps kvmd_wrprot_ops = {
     .slot_stop = wrprot_slot_stop,
     .sync_slot = wrprot_sync_slot,
     .clear = kvmd_regions_rearm,
+    .slot_gone = kvmd_regions_gone,
 };
