@@ -114,8 +114,8 @@ static bool is_to_be_sent(unsigned long page)
     const RAMBlock *rb = clearing.rb;
 
     page -= rb->offset >> TARGET_PAGE_BITS;
-    return page - clearing.first < clearing.pages ||
-        (page < rb->max_length >> TARGET_PAGE_BITS &&
+    return page < rb->max_length >> TARGET_PAGE_BITS &&
+        (page - clearing.first < clearing.pages ||
          test_bit(page >> rb->clear_bmap_shift, rb->clear_bmap));
 }
 

@@ -547,6 +547,22 @@ static void test_slot_of_another_block(void)
     }
 }
 
+/* That RAMBlock follows, where the last chunk of this one would go on. */
+static void test_slot_of_the_block_behind(void)
+{
+    begin(true);
+    rb.max_length = rb.used_length;
+    other_block = 100;
+    write_by_cpu(PAGES - 30);
+    page_bitmap_set_all(rb.bmap);
+    g_assert_cmpuint(send_page(PAGES - 1), ==, 0);
+    g_assert_true(test_bit((BASE + PAGES + 70) % DIRTY_MEMORY_BLOCK_SIZE,
+                           dirty.blocks[(BASE + PAGES + 70) /
+                                        DIRTY_MEMORY_BLOCK_SIZE]));
+    other_block = 0;
+    end();
+}
+
 /* Without bits that a clear publishes, they are left to the next sync. */
 static void test_left_to_the_sync(void)
 {
@@ -632,6 +648,8 @@ int main(int argc, char **argv)
                     test_slot_within_a_word);
     g_test_add_func("/dirty_memory/slot-of-another-block",
                     test_slot_of_another_block);
+    g_test_add_func("/dirty_memory/slot-of-the-block-behind",
+                    test_slot_of_the_block_behind);
     g_test_add_func("/dirty_memory/left-to-the-sync", test_left_to_the_sync);
     g_test_add_func("/dirty_memory/random", test_random);
     return g_test_run();
