@@ -49,11 +49,12 @@ def names(mmu: str) -> list[str]:
     listed = subprocess.run(
         [PROGRAM, "-l"], capture_output=True, text=True, check=True
     )
+    # GLib 2.84 lists them as comments.
+    found = re.findall(r"^(?:# )?(/\S+)$", listed.stdout, re.MULTILINE)
     return [
-        line
-        for line in listed.stdout.splitlines()
-        if line[:1] == "/"
-        and (mmu.endswith("tdp") or "dirty-bits" not in line)
+        name
+        for name in found
+        if mmu.endswith("tdp") or "dirty-bits" not in name
     ]
 
 
