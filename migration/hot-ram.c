@@ -133,6 +133,10 @@ void hot_ram_cleanup(void)
 
 void hot_ram_populate(MigrationInfo *info)
 {
+    /* A background snapshot does not sync, and has the last migration's. */
+    if (!migration_sync_count()) {
+        return;
+    }
     SET_OPTIONAL(info, hot_pages, g_new0(HotPagesInfo, 1));
     info->hot_pages->waiting = hot.waiting;
     info->hot_pages->waits = hot.waits;

@@ -10,6 +10,7 @@
 #include "exec/memory.h"
 #include "migration/migration.h"
 #include "migration/misc.h"
+#include "migration/ram.h"
 #include "monitor/hmp.h"
 #include "monitor/monitor.h"
 #include "qapi/error.h"
@@ -96,7 +97,9 @@ void dirty_tracking_send_pass(int64_t pass)
 
 void dirty_tracking_populate(MigrationInfo *info)
 {
-    info->dirty_tracking_rounds = ops ? ops->rounds() : NULL;
+    /* A background snapshot does not sync, and has the last migration's. */
+    info->dirty_tracking_rounds =
+        ops && migration_sync_count() ? ops->rounds() : NULL;
     info->has_dirty_tracking_rounds = info->dirty_tracking_rounds != NULL;
 }
 

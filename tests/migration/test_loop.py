@@ -17,7 +17,7 @@ from .cases import (HELD, PATCHED, assert_identical, assert_identical_in,
 from .compare import HIGH_START
 from .conftest import installed
 from .guest import MIB, PAGE, RANDOM, SEQUENTIAL, Writer
-from .migrate import (Options, arrive, finish, migrate, release,
+from .migrate import (Options, arrive, cancel, finish, info, migrate, release,
                       set_capabilities, start, wait_rounds)
 from .qmp import QMPError
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
@@ -185,6 +185,32 @@ def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
         assert_one_moment(dst)
 
 
+def ask_for_snapshot(vm: VM) -> None:
+    """The next migration is a background snapshot."""
+    try:
+        set_capabilities(vm, "background-snapshot")
+    except QMPError as error:
+        assert "not supported by host kernel" in str(error)
+        pytest.skip(str(error))
+
+
+def test_snapshot_has_no_rounds(ours: Qemu) -> None:
+    """It does not show those of a migration that was cancelled before."""
+    figures = {"dirty-tracking-rounds", "hot-pages"}
+    writer = Writer(pattern=RANDOM)
+    with pair(Config(ours, ours.accel(LOG), writer=writer)) as (src, dst):
+        src.wait_writing()
+        start(src, dst, HELD)
+        wait_rounds(src, dst, 3, HELD)
+        assert figures <= info(src).keys()
+        cancel(src)
+        ask_for_snapshot(src)
+        src.qmp("migrate", uri="exec:cat > /dev/null")
+        src.wait(lambda: info(src)["status"] == "completed", 60,
+                 "there is no snapshot")
+        assert not figures & info(src).keys()
+
+
 @pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
 @pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
 def test_background_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path,
@@ -198,11 +224,7 @@ def test_background_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path,
     options = dataclasses.replace(HELD, timeout=60.0)
     with VM("src", config) as src:
         src.wait_writing(passes=2)
-        try:
-            set_capabilities(src, "background-snapshot")
-        except QMPError as error:
-            assert "not supported by host kernel" in str(error)
-            pytest.skip(str(error))
+        ask_for_snapshot(src)
         src.qmp("migrate-set-parameters", max_bandwidth=16 << 30)
         src.qmp("migrate", uri=f"exec:cat > {image}")
         finish(src, None, options)
