@@ -8,7 +8,8 @@ usage: python -m tests.bench.guest_ends [options] [QEMU:MECHANISM...]
 Each QEMU and mechanism migrates the same guest once, and the operator asks for
 what that QEMU has to make it end: auto-converge, or with rings the dirty limit,
 at which all vCPUs together write half of the bandwidth.  --times N sets the
-bandwidth, so that the guest alone writes N times as much.
+bandwidth, so that the guest alone writes N times as much.  No page waits with
+QEMU:MECHANISM:sends-all, for QEMUs of ours.
 
 For each it prints its figures; those of a migration that has not ended after
 --seconds say only so.
@@ -34,6 +35,7 @@ from .program import POLL_SECONDS, measured
 
 BEFORE_SECONDS = 1.0
 LEAST_MIB = 1  # a second, of the dirty limit and the bandwidth
+SENDS_ALL = "sends-all"
 HALF = 0.5  # of the bandwidth: what auto-converge tries to reach, too
 ROWS = ("stock:log", "ours:log", "ours:shared", "ours:dirty-bits")
 
@@ -44,11 +46,13 @@ class Row:
 
     qemu: Qemu
     mechanism: str
+    sends_all: bool = False
 
     @property
     def name(self) -> str:
         """The end of its figures' names."""
-        return f"{self.qemu.name}-{self.mechanism}"
+        sends = f"-{SENDS_ALL}" if self.sends_all else ""
+        return f"{self.qemu.name}-{self.mechanism}{sends}"
 
     def config(self, writer: Writer, mib: int) -> Config:
         """Its guest."""
@@ -59,8 +63,8 @@ class Row:
 
 def row_of(name: str) -> Row:
     """The row that the command line names."""
-    binary, mechanism = name.split(":")
-    return Row(available(binary), mechanism)
+    binary, mechanism, *sends = name.split(":")
+    return Row(available(binary), mechanism, bool(sends))
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ def watched(src: VM, dst: VM, row: Row, args: argparse.Namespace
     options = Options(
         bandwidth=bandwidth, downtime_limit=args.downtime_ms,
         auto_converge=brake.auto_converge,
+        hot_pages_wait=False if row.sends_all else None,
         capabilities=("dirty-limit",) if brake.by_migration else ())
     brake.prepare(src)
     begun = src.counters()
@@ -177,11 +182,13 @@ def run(args: argparse.Namespace) -> list[str]:
 
 def row_name(text: str) -> str:
     """A QEMU and a mechanism, as the command line has them."""
-    binary, colon, mechanism = text.partition(":")
-    if not binary or not colon or mechanism not in MECHANISMS:
+    binary, _, rest = text.partition(":")
+    mechanism, colon, sends = rest.partition(":")
+    if (not binary or mechanism not in MECHANISMS
+            or colon and sends != SENDS_ALL):
         raise argparse.ArgumentTypeError(
-            f"'{text}' is not QEMU:MECHANISM, with one of "
-            f"{', '.join(sorted(MECHANISMS))}")
+            f"'{text}' is not QEMU:MECHANISM or QEMU:MECHANISM:{SENDS_ALL}, "
+            f"with one of {', '.join(sorted(MECHANISMS))}")
     return text
 
 
@@ -213,7 +220,8 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     speed.add_argument("--times", type=positive,
                        help="how many times the bandwidth the guest writes")
     parser.add_argument("--downtime-ms", type=int, default=100)
-    parser.add_argument("rows", nargs="*", metavar="QEMU:MECHANISM",
+    parser.add_argument("rows", nargs="*",
+                        metavar="QEMU:MECHANISM[:sends-all]",
                         type=row_name, default=ROWS)
     return parser.parse_args(words)
 

@@ -68,6 +68,7 @@ def test_no_such_binary(program, tmp_path: Path,
     (mmtest, ["-m", "64", "--memory", "64"], "--memory 64"),
     (guest_ends, ["ours"], "'ours' is not QEMU:MECHANISM"),
     (guest_ends, ["ours:magic"], "log, ring"),
+    (guest_ends, ["ours:log:sends"], "QEMU:MECHANISM:sends-all"),
     (guest_ends, ["--times", "0"], "above 0")])
 def test_refuses(program, words: list[str], what: str,
                  capsys: pytest.CaptureFixture[str]) -> None:
