@@ -33,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import debian_qemu
 import initramfs
 import intel
 from complaints import first_report
@@ -41,8 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.path.abspath(os.environ.get("FDT_BUILD", ROOT / "build")))
 LAB = BUILD / "lab"
 INIT_SOURCE = ROOT / "lab/init.c"
-QEMU = Path("/usr/bin/qemu-system-x86_64")
-HOSTILE_QEMU = BUILD / "lab-cpu/qemu-system-x86_64"
+OWN_QEMU = BUILD / "lab-cpu/qemu-system-x86_64"
 BOCHS = BUILD / "bochs/bochs"
 # By name, the fragments of each kernel's configuration.
 KINDS = {
@@ -432,7 +432,7 @@ def find_kernel(name: str) -> Path:
 
 
 def find_emulator(options: Options) -> Path:
-    """Debian's, or for another CPU ours."""
+    """Debian's; ours for another CPU, or if Debian's is not steady."""
     if options.intel:
         try:
             intel.check_installed()
@@ -440,12 +440,13 @@ def find_emulator(options: Options) -> Path:
             raise Failure(str(missing)) from None
         build("the Intel CPU", "build-bochs")
         return BOCHS
-    if options.hostile:
-        build("the hostile CPU", "build-lab-cpu")
-        return HOSTILE_QEMU
-    if not os.access(QEMU, os.X_OK):
-        raise Failure(f"there is no {QEMU}; scripts/deps installs it")
-    return QEMU
+    debian = debian_qemu.PATH
+    if not os.access(debian, os.X_OK):
+        raise Failure(f"there is no {debian}; scripts/deps installs it")
+    if options.hostile or not debian_qemu.is_steady(debian):
+        build("the lab's QEMU", "build-lab-cpu")
+        return OWN_QEMU
+    return debian
 
 
 def init_program() -> Path:
