@@ -17,6 +17,7 @@
 #include <uapi/linux/kvm_dirty_tracking.h>
 
 struct kvm;
+struct kvm_enable_cap;
 struct kvm_memory_slot;
 
 /* The state of a VM; in struct kvm.  Only ever turned on, under slots_lock. */
@@ -113,13 +114,19 @@ unsigned long kvm_dirty_word_mask(const struct kvm_memory_slot *slot,
 bool kvm_dirty_log_has_flags(struct kvm *kvm, const struct kvm_dirty_log *log);
 
 /*
- * KVM_GET_DIRTY_LOG with KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT: copies the slot's
- * bitmap to userspace and clears it, under slots_lock.  Returns -EINVAL if @log
- * has another flag, and -EFAULT if the bitmap cannot be copied; all of its
- * pages stay dirty then.
+ * KVM_GET_DIRTY_LOG with KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT: has the slot's
+ * bitmap brought up to date, copies it to userspace and clears it, under
+ * slots_lock.  Returns -EINVAL if @log has another flag, having done nothing, and
+ * -EFAULT if the bitmap cannot be copied; all of its pages stay dirty then.
  */
-int kvm_fetch_dirty_log(struct kvm_memory_slot *slot,
+int kvm_fetch_dirty_log(struct kvm *kvm, struct kvm_memory_slot *slot,
 			const struct kvm_dirty_log *log);
+
+/*
+ * Whether @cap has no flags, and nothing in its arguments but for the first @used.
+ * The others must be 0, so that they can get a meaning.
+ */
+bool kvm_dirty_tracking_takes(const struct kvm_enable_cap *cap, unsigned int used);
 
 /*
  * Called by the architecture's ioctls on a VM for capabilities and ioctls that
@@ -168,7 +175,8 @@ static inline bool kvm_dirty_log_has_flags(struct kvm *kvm,
 	return false;
 }
 
-static inline int kvm_fetch_dirty_log(struct kvm_memory_slot *slot,
+static inline int kvm_fetch_dirty_log(struct kvm *kvm,
+				      struct kvm_memory_slot *slot,
 				      const struct kvm_dirty_log *log)
 {
 	return -EINVAL;

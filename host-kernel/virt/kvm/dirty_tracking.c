@@ -9,6 +9,7 @@
 #include <linux/kvm_dirty_tracking.h>
 #include <linux/kvm_host.h>
 #include <linux/mm.h>
+#include <linux/string.h>
 #include <linux/vmalloc.h>
 
 #define CREATE_TRACE_POINTS
@@ -246,7 +247,7 @@ static void give_back(struct kvm_memory_slot *slot, const unsigned long *words,
 	}
 }
 
-int kvm_fetch_dirty_log(struct kvm_memory_slot *slot,
+int kvm_fetch_dirty_log(struct kvm *kvm, struct kvm_memory_slot *slot,
 			const struct kvm_dirty_log *log)
 {
 	unsigned long *words = kvm_second_dirty_bitmap(slot);
@@ -255,6 +256,8 @@ int kvm_fetch_dirty_log(struct kvm_memory_slot *slot,
 
 	if (log->padding1 != KVM_DIRTY_LOG_WITHOUT_WRITE_PROTECT)
 		return -EINVAL;
+
+	kvm_arch_sync_dirty_log(kvm, slot);
 
 	for (i = 0; i < count; i++) {
 		words[i] = 0;
@@ -285,6 +288,13 @@ int kvm_dirty_tracking_check_extension(long ext)
 	}
 }
 
+bool kvm_dirty_tracking_takes(const struct kvm_enable_cap *cap, unsigned int used)
+{
+	const size_t unused = sizeof(cap->args) - used * sizeof(cap->args[0]);
+
+	return !cap->flags && !memchr_inv(&cap->args[used], 0, unused);
+}
+
 int kvm_dirty_tracking_enable_cap(struct kvm *kvm,
 				  const struct kvm_enable_cap *cap)
 {
@@ -301,7 +311,7 @@ int kvm_dirty_tracking_enable_cap(struct kvm *kvm,
 		return -EINVAL;
 	}
 
-	if (cap->flags || cap->args[0])
+	if (!kvm_dirty_tracking_takes(cap, 0))
 		return -EINVAL;
 
 	/* Not under slots_lock: it takes locks that come before it. */

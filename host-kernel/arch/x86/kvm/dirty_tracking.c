@@ -27,11 +27,6 @@ static bool has_logged_slot(struct kvm *kvm)
 	return false;
 }
 
-static bool takes_no_arguments(const struct kvm_enable_cap *cap)
-{
-	return !cap->flags && !cap->args[0];
-}
-
 /*
  * Calls @set under kvm->lock and slots_lock, unless the VM has had a vCPU or
  * has a slot that is logged.  Returns what @set does, or -EBUSY.
@@ -72,7 +67,7 @@ static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *ca
 {
 	int r;
 
-	if (!IS_ENABLED(CONFIG_X86_64) || !takes_no_arguments(cap))
+	if (!IS_ENABLED(CONFIG_X86_64) || !kvm_dirty_tracking_takes(cap, 0))
 		return -EINVAL;
 
 	/*
@@ -90,7 +85,8 @@ static int enable_write_protect(struct kvm *kvm, const struct kvm_enable_cap *ca
 
 static int enable_eager_split(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
-	if (cap->flags || cap->args[0] > KVM_EAGER_PAGE_SPLIT_OFF ||
+	if (!kvm_dirty_tracking_takes(cap, 2) ||
+	    cap->args[0] > KVM_EAGER_PAGE_SPLIT_OFF ||
 	    !IS_ALIGNED(cap->args[1], KVM_HPAGE_SIZE(PG_LEVEL_2M)))
 		return -EINVAL;
 
@@ -116,7 +112,7 @@ static int set_dirty_bits(struct kvm *kvm)
 /* A slot that is logged already would have no bitmap of active regions. */
 static int enable_dirty_bits(struct kvm *kvm, const struct kvm_enable_cap *cap)
 {
-	if (!takes_no_arguments(cap) || !kvm_mmu_has_dirty_bits(kvm))
+	if (!kvm_dirty_tracking_takes(cap, 0) || !kvm_mmu_has_dirty_bits(kvm))
 		return -EINVAL;
 
 	return set_early(kvm, set_dirty_bits);

@@ -39,7 +39,9 @@
  *
  * Pages that shadow page tables map are tracked by write faults, not by dirty
  * bits.  A page that becomes writable there is logged and marked for relog.  A
- * collect takes these marks, and then wrprots all loaded shadow roots.
+ * collect takes these marks, and then wrprots all loaded shadow roots.  They are
+ * wrprot, too, when logging is turned on: pages that became writable before that
+ * have no mark.
  */
 
 #include <linux/kvm_dirty_release.h>
@@ -200,6 +202,21 @@ void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot)
 	log_relog_pages(slot);
 	vfree(slot->arch.dirty_bits.relog);
 	memset(&slot->arch.dirty_bits, 0, sizeof(slot->arch.dirty_bits));
+}
+
+/*
+ * A bitmap that is all ones reports what was written until userspace takes it,
+ * and dirty bits report what is written after that.  Nobody looks at the dirty
+ * bits of shadow pages.  One that was writable before its slot was logged would
+ * have neither a mark for relog nor a write fault to come: a write that follows
+ * the harvest would be in no bitmap.
+ */
+void kvm_mmu_start_dirty_bits(struct kvm *kvm)
+{
+	lockdep_assert_held(&kvm->slots_lock);
+
+	if (kvm_dirty_bits_enabled(kvm) && kvm_memslots_have_rmaps(kvm))
+		shadow_mmu_wrprot_roots(kvm);
 }
 
 /*
@@ -400,7 +417,10 @@ static bool collect_table(struct collect *c, u64 *sptep, u64 spte, gfn_t gfn)
 	spte = READ_ONCE(*sptep);
 	/*
 	 * If it was zapped meanwhile, that has logged the pages: who zaps logs
-	 * before it gives up mmu_lock for write, or slots_lock.
+	 * before it gives up mmu_lock for write, or slots_lock.  The exception
+	 * is a vCPU that zaps a huge page under mmu_lock for read, in 6.1.  It
+	 * may log later, but before it leaves KVM_RUN, which whoever makes the
+	 * last harvest waits for.
 	 */
 	if (tdp_mmu_points_to(spte, PG_LEVEL_2M, child)) {
 		writable = is_writable_pte(spte);

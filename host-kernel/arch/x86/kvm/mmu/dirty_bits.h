@@ -137,6 +137,14 @@ int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
 void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot);
 
 /*
+ * The logging of a slot has been turned on, and userspace may have got a bitmap
+ * that is all ones.  Wrprots the shadow roots: no page of the slot may stay
+ * writable in shadow page tables that was not logged when it became so.  TLBs
+ * have been flushed on return.  Under slots_lock; takes mmu_lock for write.
+ */
+void kvm_mmu_start_dirty_bits(struct kvm *kvm);
+
+/*
  * Collect [start, end), widened to whole regions, or a whole slot.  TLBs have
  * been flushed on return.  A signal stops the first two, which return the end
  * of what they have collected, or @end.  kvm_mmu_collect_and_wrprot() also
@@ -170,6 +178,7 @@ static inline int kvm_mmu_prepare_slot_dirty_bits(struct kvm *kvm,
 }
 
 static inline void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot) {}
+static inline void kvm_mmu_start_dirty_bits(struct kvm *kvm) {}
 
 static inline gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start,
 					       gfn_t end)

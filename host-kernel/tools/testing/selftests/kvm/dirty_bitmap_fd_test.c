@@ -128,6 +128,7 @@ static void test_opt_in(void)
 		   EINVAL);
 	TEST_ERRNO(__vm_enable_cap_args(vm, KVM_CAP_DIRTY_BITMAP_FD, 1, 0, 0),
 		   EINVAL);
+	expect_unused_args(vm, KVM_CAP_DIRTY_BITMAP_FD, 0);
 	TEST_ERRNO(__vm_get_dirty_bitmap_fd(vm, TEST_SLOT, 0, &desc), ENXIO);
 
 	/* Even after vCPUs exist, but for slots that start logging then. */

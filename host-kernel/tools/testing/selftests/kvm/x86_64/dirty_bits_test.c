@@ -152,6 +152,7 @@ static void test_opt_in(void)
 	vm_enable_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
 	TEST_ERRNO(enable(vm, 0, 1), EINVAL);
 	TEST_ERRNO(enable(vm, 1, 0), EINVAL);
+	expect_unused_args(vm, KVM_CAP_DIRTY_BITS, 0);
 
 	/* What is logged already has not got all that it takes. */
 	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
@@ -590,6 +591,24 @@ static void test_log(void)
 	log_with(KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
 }
 
+/* A fetch that KVM refuses has collected nothing. */
+static void test_refused(void)
+{
+	struct rig rig;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, PAGES_2M, 0))
+		return;
+	vm_enable_cap(rig.vm, KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT, 0);
+	collect(&rig);
+	write_pages(&rig, 0, PAGES_2M, 3);
+	take(&rig);
+	TEST_ERRNO(__vm_get_dirty_log(rig.vm, rig.mem.slot, 2, rig.got), EINVAL);
+	expect_pages(take(&rig), 0, "refused");
+	vm_get_dirty_log_no_wp(rig.vm, rig.mem.slot, rig.got);
+	expect(&rig, 0, PAGES_2M, 3, "fetched");
+	rig_free(&rig);
+}
+
 /* Collects while signals arrive; returns how many calls that took. */
 static uint64_t collect_with_signals(void)
 {
@@ -708,6 +727,7 @@ static const struct named_test tests[] = {
 	{ "pre-fault", test_pre_fault },
 	{ "slot-goes", test_slot_goes },
 	{ "log", test_log },
+	{ "refused", test_refused },
 	{ "split", test_split },
 	{ "signal", test_signal },
 };

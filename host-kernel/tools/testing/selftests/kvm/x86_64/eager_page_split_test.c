@@ -142,6 +142,7 @@ static void test_arguments(void)
 						0, 1, PG_SIZE_2M + 1), EINVAL);
 		TEST_ERRNO(__vm_enable_cap_args(vm, KVM_CAP_EAGER_PAGE_SPLIT,
 						0, 2, PG_SIZE_2M / 2), EINVAL);
+		expect_unused_args(vm, KVM_CAP_EAGER_PAGE_SPLIT, 2);
 
 #define SPLIT(g, s, f)							\
 ({									\

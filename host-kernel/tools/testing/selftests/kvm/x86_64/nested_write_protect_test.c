@@ -96,20 +96,34 @@ static void l1_code(void)
 	}
 }
 
-static struct kvm_vm *create_vm(struct kvm_vcpu **vcpu, void *code,
-				uint64_t extra_pages)
+static const uint32_t write_protect_caps[] = {
+	KVM_CAP_WRITE_PROTECT_ALL_MEM,
+	KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
+};
+
+static struct kvm_vm *create_vm_with(const uint32_t *caps, int nr_caps,
+				     struct kvm_vcpu **vcpu, void *code,
+				     uint64_t extra_pages)
 {
 	/* Page tables for what L2 sees by 4 KiB, and some. */
 	struct kvm_vm *vm = __vm_create(VM_SHAPE_DEFAULT, 1,
 					extra_pages * PAGES_2M / 2);
+	int i;
 
-	vm_enable_cap(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
-	vm_enable_cap(vm, KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT, 0);
+	for (i = 0; i < nr_caps; i++)
+		vm_enable_cap(vm, caps[i], 0);
 	*vcpu = vm_vcpu_add(vm, 0, code);
 	guest_map(vm, TEST_GPA, HULL);
 	nested_vcpu_alloc(vm, 0, &nested);
 	sync_global_to_guest(vm, nested);
 	return vm;
+}
+
+static struct kvm_vm *create_vm(struct kvm_vcpu **vcpu, void *code,
+				uint64_t extra_pages)
+{
+	return create_vm_with(write_protect_caps, ARRAY_SIZE(write_protect_caps),
+			      vcpu, code, extra_pages);
 }
 
 /* What the L2 of a world sees of the memory. */
@@ -411,6 +425,76 @@ static void test_each(void)
 	free(got);
 }
 
+/* A world writes to a page of the memory. */
+static void write_page(struct kvm_vcpu *vcpu, struct control *c, int w,
+		       uint64_t page)
+{
+	uint64_t gva = MEM_GPA + page * PAGE_SIZE;
+
+	c->world = w;
+	guest_write(vcpu, w == L2_SHIFTED ? gva - PG_SIZE_2M : gva, w);
+}
+
+/*
+ * With dirty bits, and a bitmap that is all ones when logging is turned on: what
+ * an L2 could write to before is found by the first collect after that.  L1 never
+ * writes, as its dirty bit would be found in any case.
+ */
+static void test_initially_set(void)
+{
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = MEM_GPA, .npages = NPAGES,
+	};
+	unsigned long *got = bitmap_zalloc(NPAGES);
+	const uint64_t page = SHIFT_PAGES + 77;
+	struct shared_bitmap shared;
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm;
+	struct control *c;
+	int w, other, round;
+
+	if (!kvm_has_cap(KVM_CAP_DIRTY_BITS)) {
+		print_skip("  no dirty bits on this host");
+		return;
+	}
+	vm = create_vm_with(dirty_bits_caps, ARRAY_SIZE(dirty_bits_caps), &vcpu,
+			    l1_code, 60);
+	vm_enable_cap(vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+		      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE |
+		      KVM_DIRTY_LOG_INITIALLY_SET);
+	c = control_of(vm);
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	for (w = L2_HUGE; w < NR_WORLDS; w++) {
+		c->root[w] = nested_root_alloc(vm);
+		map_world(vm, c->root[w], w);
+	}
+
+	for (w = L2_HUGE; w < NR_WORLDS; w++) {
+		test_mem_set(vm, &mem, 0);
+		for (other = L2_HUGE; other < NR_WORLDS; other++)
+			write_page(vcpu, c, other, page);
+		test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+		shared_bitmap_map(vm, TEST_SLOT, NPAGES, &shared);
+		TEST_ASSERT_EQ(shared_bitmap_harvest(&shared, 0, NPAGES, got), NPAGES);
+
+		for (round = 0; round < 2; round++) {
+			write_page(vcpu, c, w, page);
+			vm_collect_dirty_bits(vm, MEM_GPA, NPAGES * PAGE_SIZE);
+			memset(got, 0, bitmap_size(NPAGES));
+			shared_bitmap_harvest(&shared, 0, NPAGES, got);
+			TEST_ASSERT(test_bit(page, got),
+				    "%s: page %lu is lost, round %d", worlds[w],
+				    page, round);
+			TEST_ASSERT(count_bits(got, NPAGES) == 1,
+				    "%s dirtied more than it wrote", worlds[w]);
+		}
+		shared_bitmap_unmap(&shared);
+	}
+	kvm_vm_free(vm);
+	test_mem_unmap(&mem);
+	free(got);
+}
+
 /*
  * L1 builds nested page tables, runs an L2 on them, and takes them away by
  * clearing the one entry that leads to them; again and again, with other pages
@@ -541,6 +625,7 @@ static const struct named_test tests[] = {
 	{ "each", test_each },
 	{ "model", test_models },
 	{ "builds", test_builds },
+	{ "initially-set", test_initially_set },
 };
 
 int main(int argc, char *argv[])

@@ -65,6 +65,7 @@ static void test_opt_in(void)
 					0, ~0ULL, 0), EINVAL);
 	TEST_ERRNO(__vm_enable_cap_args(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM,
 					1, 0, 0), EINVAL);
+	expect_unused_args(vm, KVM_CAP_WRITE_PROTECT_ALL_MEM, 0);
 	TEST_ERRNO(__vm_write_protect_all(vm), ENXIO);
 
 	/* Without page tables, and without vCPUs. */
@@ -109,6 +110,7 @@ static void test_opt_in(void)
 	TEST_ERRNO(__vm_enable_cap_args(vm,
 					KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT,
 					1, 0, 0), EINVAL);
+	expect_unused_args(vm, KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT, 0);
 	vm_enable_cap(vm, KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT, 0);
 	kvm_vm_free(vm);
 }

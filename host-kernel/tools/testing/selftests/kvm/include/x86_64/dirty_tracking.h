@@ -54,6 +54,12 @@ static inline int __vm_enable_cap_args(struct kvm_vm *vm, uint32_t cap,
 	return __vm_ioctl(vm, KVM_ENABLE_CAP, &enable);
 }
 
+/*
+ * Fails the test unless KVM refuses (EINVAL) to enable @cap if one of its four
+ * arguments, but for the first @used, is not 0.
+ */
+void expect_unused_args(struct kvm_vm *vm, uint32_t cap, int used);
+
 static inline int __vm_write_protect_all(struct kvm_vm *vm)
 {
 	return __vm_ioctl(vm, KVM_WRITE_PROTECT_ALL_MEM, NULL);

@@ -27,6 +27,19 @@ void *read_only_copy(const void *data, size_t size)
 	return page;
 }
 
+void expect_unused_args(struct kvm_vm *vm, uint32_t cap, int used)
+{
+	struct kvm_enable_cap enable;
+	int i;
+
+	for (i = used; i < ARRAY_SIZE(enable.args); i++) {
+		memset(&enable, 0, sizeof(enable));
+		enable.cap = cap;
+		enable.args[i] = 1ULL << (i * 21);
+		TEST_ERRNO(__vm_ioctl(vm, KVM_ENABLE_CAP, &enable), EINVAL);
+	}
+}
+
 static void on_alarm(int signo)
 {
 	nr_alarms++;
