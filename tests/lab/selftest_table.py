@@ -292,6 +292,8 @@ MAY_SKIP = {
 # On any kernel, if the CPU has no more guest-physical addresses than four
 # levels of page tables map.  indices-wrap in tests/mutants/kernel has more.
 CPU_MAY_SKIP = {"no such addresses"}
+# With the shadow MMU, on any kernel.
+SHADOW_MAY_SKIP = {"no dirty bits on this host"}
 # On the machine with an Intel CPU, which has 2 GiB.
 INTEL_MAY_SKIP = {
     "no anonymous_hugetlb_1gb on this host",

@@ -33,6 +33,7 @@ from .selftest_table import (
     MAY_SKIP,
     MUST_FAIL,
     OURS,
+    SHADOW_MAY_SKIP,
     TOO_SLOW,
     UPSTREAM,
     Selftest,
@@ -205,6 +206,16 @@ def parts_left_out(result: Result) -> list[str]:
     return re.findall(r"^\s*(.+), skipping test$", result.output, re.M)
 
 
+def may_skip(mmu: str) -> set[str]:
+    """The parts that may be left out there on any kernel."""
+    parts = set(CPU_MAY_SKIP)
+    if mmu.startswith("intel"):
+        parts |= INTEL_MAY_SKIP
+    if not mmu.endswith("tdp"):
+        parts |= SHADOW_MAY_SKIP
+    return parts
+
+
 def took_too_long(case: Case, result: Result) -> bool:
     """Anything may on a busy machine; but so does a fault without end."""
     says = TOO_SLOW.get(case.test.command.split()[0])
@@ -257,10 +268,7 @@ def judge(
                 part
                 for part in parts_left_out(result)
                 if (case.kernel, part) not in MAY_SKIP
-                and part not in CPU_MAY_SKIP
-                and not (
-                    case.mmu.startswith("intel") and part in INTEL_MAY_SKIP
-                )
+                and part not in may_skip(case.mmu)
             ]
             assert not unexpected, f"{case.test.command} left parts out"
         return
@@ -326,7 +334,7 @@ def judge_parts(
         if took_too_long(case, result):
             result = again(case, result)
         left_out.update(parts_left_out(result))
-    left_out -= CPU_MAY_SKIP
+    left_out -= may_skip(mmu)
     assert left_out == {part for where, part in MAY_SKIP if where == kernel}
     if left_out:
         pytest.skip(f"left out, on the debug kernel only: {sorted(left_out)}")
