@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """libvirt on the patched host kernel, by the tests of tests/libvirt.
 
-All of them run in one boot of the lab; each is a test case here.  One more has
-a kernel with AppArmor.
+One of them runs there in make check.  In make soak, all others that need the
+patched kernel run in one boot of the lab; one more has a kernel with AppArmor.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ SECONDS = 300  # for one of them, on a busy machine
 CONFINING = "patched-apparmor"
 
 # auto is dirty-bits there.
-CHECKED = (
-    "test_mechanism.py::test_plain[dirty-bits]",
-    "test_migration.py::test_ways[p2p]",
-)
+CHECKED = ("test_mechanism.py::test_plain[dirty-bits]",)
 SOAKED = (
     "test_domain.py::test_usual_domain[build-q35]",
     "test_mechanism.py::test_switch",
+    "test_migration.py::test_ways[p2p]",
     "test_migration.py::test_ways[tunnelled]",
     "test_migration.py::test_to_stock[auto]",
     "test_migration.py::test_from_stock[pc]",
