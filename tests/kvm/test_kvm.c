@@ -12,7 +12,7 @@
 
 #define GPA (16 << 20)
 #define ROUND_US 40000
-#define PATIENCE (30 * G_USEC_PER_SEC)
+#define PATIENCE (120 * G_USEC_PER_SEC)
 
 /* One after the other in the guest's memory; none is a multiple of 64. */
 static const uint64_t pages[VMM_SLOTS] = { 1003, 517, 77 };

@@ -36,8 +36,11 @@
 #define KICK SIGUSR1
 #define STORM SIGUSR2
 
-/* Each signal makes a vCPU leave KVM: let it get something done. */
-#define VCPU_STORM_SLOWER 10
+/*
+ * Each signal makes a vCPU leave KVM: let it get something done, in the lab on a
+ * busy machine, too.
+ */
+#define VCPU_STORM_SLOWER 50
 
 /*
  * The same in 32-bit and 64-bit mode.  esi: the first page, ebx: how many,
