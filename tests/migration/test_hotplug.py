@@ -18,7 +18,7 @@ from .vm import BOOT_TIMEOUT, VM, Config, Mechanism, Qemu, pair
 
 DRIVER = "qemu64-x86_64-cpu"
 WATCH_SECONDS = 60
-GUEST_TIMEOUT = 60.0
+GUEST_TIMEOUT = 180.0
 ROUNDS = 5
 
 # The first DIMM of a guest with little memory is here on both machines.
