@@ -111,6 +111,7 @@ static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
     bool raced;
 
     r->chunk = 300;             /* of several regions, and parts of one */
+    rig_harvest(r);
     write_some(r);
     race_begin(r, n, write_meanwhile);
     way(r);
@@ -660,6 +661,29 @@ static void test_read_elsewhere(Mechanism m)
     }
 }
 
+/*
+ * It may also change after its slots did.  A look, which does not wait for it,
+ * finds no page then that could be read without being re-armed.
+ */
+static void test_look_too_early(Mechanism m)
+{
+    Rig *r = strict_rig(m);
+
+    the_vcpu = rig_vcpu(r, 0);
+    rig_add(r, OTHER, OTHER_PAGES, true);
+    settle(r);
+    rig_add(r, 0, PAGES, true);
+    for (unsigned i = 0; i < 2; i++) {
+        write_some(r);
+        rig_look(r);
+        g_assert_cmpuint(block(r, OTHER)->published[60], ==, i + 1);
+        rig_read_elsewhere(r, block(r, 0));
+        rig_clear(r, block(r, OTHER));
+    }
+    settle(r);
+    two_slots_free(r);
+}
+
 /* Regions un-armed in a slot are not un-armed in the next slot with its id. */
 static void test_harvest_then_remove(Mechanism m)
 {
@@ -835,6 +859,7 @@ static void test_look(Mechanism m)
 {
     Rig *r = two_slots(m);
 
+    rig_harvest(r);
     for (unsigned i = 1; i < 4; i++) {
         unsigned protects = r->fake->protects + r->fake->range_protects;
 
@@ -916,6 +941,7 @@ static const struct {
     { "eintr", test_eintr, false },
     { "remove", test_remove, false },
     { "read-elsewhere", test_read_elsewhere, false },
+    { "look-too-early", test_look_too_early, false },
     { "harvest-then-remove", test_harvest_then_remove, false },
     { "remove-fails", test_remove_fails, false },
     { "written-while-added", test_written_while_added, false },

@@ -151,10 +151,11 @@ static void engine_lock_for_harvest(KvmDirty *kvmd)
     g_mutex_lock(&kvmd->lock);
 }
 
-static int engine_expect_success(KvmDirty *kvmd, KvmDirtySlot *slot)
+static int engine_begin_sync(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     (void)kvmd;
     slot->failure_told = false;
+    slot->synced = true;
     return 0;
 }
 
@@ -163,7 +164,7 @@ int kvmd_sync(KvmDirty *kvmd)
     int ret;
 
     engine_lock_for_harvest(kvmd);
-    kvmd_slots_foreach_logged(kvmd, engine_expect_success);
+    kvmd_slots_foreach_logged(kvmd, engine_begin_sync);
     ret = kvmd->ops->sync_all ? kvmd->ops->sync_all(kvmd) :
         kvmd_slots_foreach_logged(kvmd, kvmd->ops->sync_slot);
     g_mutex_unlock(&kvmd->lock);
@@ -190,13 +191,23 @@ void kvmd_brake(KvmDirty *kvmd)
     g_mutex_unlock(&kvmd->lock);
 }
 
+/*
+ * I3.  QEMU 7.2 adds a slot before its map of memory has it.  In between a page
+ * can be read, but no slot be found to re-arm.  Whoever calls kvmd_sync() keeps
+ * the map from changing; whoever looks does not.
+ */
+static int engine_look_at_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
+{
+    return slot->synced ? kvmd->ops->sync_slot(kvmd, slot) : 0;
+}
+
 void kvmd_look(KvmDirty *kvmd)
 {
     g_mutex_lock(&kvmd->lock);
     if (kvmd->ops->harvest_all) {
         kvmd->ops->harvest_all(kvmd);
     } else {
-        kvmd_slots_foreach_logged(kvmd, kvmd->ops->sync_slot);
+        kvmd_slots_foreach_logged(kvmd, engine_look_at_slot);
     }
     g_mutex_unlock(&kvmd->lock);
 }

@@ -32,6 +32,7 @@ typedef struct KvmDirtySlot {
     uint64_t tag;               /* the VMM's, for publish() */
     bool gone;                  /* KVM has removed it; ring entries remain */
     bool failure_told;          /* a harvest's, since the last kvmd_sync() */
+    bool synced;                /* kvmd_sync() was called since it was set */
     void *state;                /* the mechanism's, while the slot is logged */
 } KvmDirtySlot;
 
