@@ -95,6 +95,10 @@ static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
 }
 
 /*
+ * The thread of a vCPU that is unplugged runs on for a while after its kvm_run
+ * was unmapped, and the vCPU is still in the list.  A signal, which comes with
+ * each request, would have the thread write to kvm_run.
+ *
  * Who waits for a vCPU is told once it has nothing left to do: what it has been
  * asked for already comes first.
  */
@@ -102,8 +106,8 @@ static bool vcpu_throttle_is_due(CPUState *cpu, const Throttled *own)
 {
     int64_t ran = vcpu_throttle_guest_now() - own->awake_since;
 
-    return !own->asked && ran >= own->share * VCPU_THROTTLE_PERIOD_NS &&
-        cpu_work_list_empty(cpu);
+    return cpu->created && !own->asked &&
+        ran >= own->share * VCPU_THROTTLE_PERIOD_NS && cpu_work_list_empty(cpu);
 }
 
 static gboolean vcpu_throttle_is_gone(gpointer key, gpointer value,

@@ -142,7 +142,8 @@ static void start(void)
     for (size_t i = 0; i < N; i++) {
         cond[i].wakes = 0;
         cpu[i] = (CPUState) {
-            .halt_cond = &cond[i], .next = i + 1 < N ? &cpu[i + 1] : NULL,
+            .created = true, .halt_cond = &cond[i],
+            .next = i + 1 < N ? &cpu[i + 1] : NULL,
         };
     }
     cpus = &cpu[0];
@@ -331,6 +332,16 @@ static void test_let_go(void)
     g_assert_false(timer.pending);
 }
 
+/* Its thread is about to end, and must not get a signal. */
+static void test_leaves(void)
+{
+    start();
+    vcpu_throttle_set(&cpu[0], 0.2);
+    cpu[0].created = false;
+    run(VCPU_THROTTLE_PERIOD_NS);
+    g_assert_cmpuint(asked.times, ==, 0);
+}
+
 /* A vCPU that has gone is not the one that is slowed down most. */
 static void test_unplugged(void)
 {
@@ -376,6 +387,7 @@ int main(int argc, char *argv[])
     g_test_add_func("/vcpu_throttle/stopped", test_stopped);
     g_test_add_func("/vcpu_throttle/asked-before", test_asked_before);
     g_test_add_func("/vcpu_throttle/let-go", test_let_go);
+    g_test_add_func("/vcpu_throttle/leaves", test_leaves);
     g_test_add_func("/vcpu_throttle/unplugged", test_unplugged);
     g_test_add_func("/vcpu_throttle/plugged-again", test_plugged_again);
     return g_test_run();

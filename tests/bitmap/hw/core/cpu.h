@@ -11,6 +11,7 @@ typedef struct QemuCond QemuCond;
 
 typedef struct CPUState {
     QemuCond *halt_cond;
+    bool created;
     bool stop;
     bool stopped;
     struct CPUState *next;
