@@ -348,7 +348,7 @@ void kvmd_brake(KvmDirty *kvmd);
  *
  * Publish what was written up to now, except what a CPU still buffers.  No sync
  * follows: where kvmd_clears() is true, the pages are un-armed as after one.
- * There a slot is left alone until kvmd_sync() was called since it was set: the
+ * A slot may be left alone until kvmd_sync() was called since it was set: the
  * caller of kvmd_slot_set() may have more to do before kvmd_slot_clear() can be
  * called for its pages.
  */
