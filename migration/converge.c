@@ -29,6 +29,13 @@
  */
 #define MEMORY 0.500
 
+/*
+ * Where pages may be logged without telling who wrote them, that is so for most
+ * or for next to none: with PML, faults are those of pages that a vCPU meets for
+ * the first time.  What devices write comes without, too.
+ */
+#define KNOWN_PART 0.5
+
 /* What the vCPUs are doing; pages and seconds are aged. */
 typedef struct Throttle {
     size_t n;
@@ -219,6 +226,7 @@ static VcpuShareBounds throttle_bounds(void)
     const MigrationParameters *p = &migrate_get_current()->parameters;
 
     return (VcpuShareBounds) {
+        .known = dirty_tracking_tells_writers() ? 0 : KNOWN_PART,
         .least = 1 - p->max_cpu_throttle / 100.0,
         .step = (vcpu_throttle_most() ? p->cpu_throttle_increment :
                  p->cpu_throttle_initial) / 100.0,
@@ -253,8 +261,8 @@ static void throttle_steer(Throttle *throttle, double seconds)
         throttle_age(throttle, seconds);
         throttle_learn(throttle);
         vcpu_shares_steer(throttle->shares, throttle->n, throttle->seconds,
-                          throttle->written /
-                          (throttle->sent * converge_threshold()), &bounds);
+                          throttle->written,
+                          throttle->sent * converge_threshold(), &bounds);
         CPU_FOREACH(cpu) {
             vcpu_throttle_set(cpu, throttle->shares[i++].run);
         }

@@ -56,25 +56,33 @@ static double vcpu_share_change(double run, double target,
     return MIN(MAX(target, bounds->least), 1);
 }
 
+static bool vcpu_shares_known(const VcpuShare *vcpus, size_t n, double least)
+{
+    double known = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        known += vcpus[i].writes;
+    }
+    return known > 0 && known >= least;
+}
+
 void vcpu_shares_steer(VcpuShare *vcpus, size_t n, double elapsed,
-                       double excess, const VcpuShareBounds *bounds)
+                       double written, double allowed,
+                       const VcpuShareBounds *bounds)
 {
     g_autofree double *demands = g_new(double, n);
     g_autofree double *sorted = g_new(double, n);
-    double written = 0, limit;
-    bool known = false;
+    bool known = vcpu_shares_known(vcpus, n, written * bounds->known);
+    double all = 0, limit;
 
-    for (size_t i = 0; i < n; i++) {
-        known |= vcpus[i].writes > 0;
-    }
     for (size_t i = 0; i < n; i++) {
         demands[i] = vcpu_share_demand(&vcpus[i], known);
         sorted[i] = demands[i];
-        written += demands[i] * vcpus[i].ran / elapsed;
+        all += demands[i] * vcpus[i].ran / elapsed;
     }
     qsort(sorted, n, sizeof(*sorted), compare_demands);
-    limit = excess > 0 ? vcpu_shares_limit(sorted, n, written / excess) :
-        INFINITY;
+    limit = written > 0 ?
+        vcpu_shares_limit(sorted, n, all * allowed / written) : INFINITY;
     for (size_t i = 0; i < n; i++) {
         vcpus[i].run = vcpu_share_change(
             vcpus[i].run, demands[i] > limit ? limit / demands[i] : 1, bounds);

@@ -20,12 +20,13 @@
 
 typedef struct VcpuShare {
     double run;                 /* the share of the time that it may run */
-    double writes;              /* lately, in any unit */
+    double writes;              /* known to be its, lately; in any unit */
     double ran;                 /* the same time, multiplied by its shares */
 } VcpuShare;
 
 /* Bounds of a change. */
 typedef struct VcpuShareBounds {
+    double known;               /* part of what was written; see below */
     double least;               /* no vCPU may run less than this; > 0 */
     double step;                /* no share becomes smaller by more than this */
     double growth;              /* nor larger by more than this factor */
@@ -42,11 +43,14 @@ void vcpu_shares_age(VcpuShare *vcpus, size_t n, double elapsed, double kept);
  * vcpu_shares_steer:
  * @vcpus: the @n vCPUs, whose shares are set
  * @elapsed: the time in which they wrote that much; aged as they were
- * @excess: how many times as much as they should they wrote in that time
+ * @written: what was found written in that time, in the unit of their writes
+ * @allowed: what should have been
  *
- * If no vCPU is known to have written, all are treated alike.
+ * If no vCPU is known to have written, or they are known for less than the least
+ * part in @bounds, all are treated alike.
  */
 void vcpu_shares_steer(VcpuShare *vcpus, size_t n, double elapsed,
-                       double excess, const VcpuShareBounds *bounds);
+                       double written, double allowed,
+                       const VcpuShareBounds *bounds);
 
 #endif

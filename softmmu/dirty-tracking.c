@@ -81,6 +81,11 @@ bool dirty_tracking_vcpu_writes(CPUState *cpu, uint64_t *writes)
     return ops && ops->vcpu_writes(cpu, writes);
 }
 
+bool dirty_tracking_tells_writers(void)
+{
+    return ops && ops->tells_writers();
+}
+
 void dirty_tracking_round(void)
 {
     if (ops) {

@@ -754,6 +754,11 @@ static bool kvm_dirty_tracking_vcpu_writes(CPUState *cpu, uint64_t *writes)
         kvmd_vcpu_faults(cpu->kvm_dirty_vcpu, writes);
 }
 
+static bool kvm_dirty_tracking_tells_writers(void)
+{
+    return kvmd_faults_tell(kvm_state->dirty->engine);
+}
+
 static bool kvm_dirty_tracking_set(DirtyTrackingMechanism mechanism,
                                    Error **errp)
 {
@@ -881,6 +886,7 @@ static const DirtyTrackingOps kvm_dirty_tracking_ops = {
     .look = kvm_dirty_tracking_look,
     .brake = kvm_dirty_tracking_brake,
     .vcpu_writes = kvm_dirty_tracking_vcpu_writes,
+    .tells_writers = kvm_dirty_tracking_tells_writers,
     .round = kvm_dirty_tracking_round,
     .last_round = kvm_dirty_tracking_last_round,
     .rounds = kvm_dirty_tracking_rounds,

@@ -50,6 +50,9 @@ typedef struct DirtyTrackingOps {
     /* See dirty_tracking_vcpu_writes(). */
     bool (*vcpu_writes)(CPUState *cpu, uint64_t *writes);
 
+    /* See dirty_tracking_tells_writers(); no lock is needed. */
+    bool (*tells_writers)(void);
+
     /* See dirty_tracking_round(). */
     void (*round)(void);
 
@@ -136,6 +139,12 @@ void dirty_tracking_brake(void);
  * Returns: false if that is not known.
  */
 bool dirty_tracking_vcpu_writes(CPUState *cpu, uint64_t *writes);
+
+/*
+ * dirty_tracking_tells_writers: Returns: whether that number grows for each vCPU
+ * that writes.  If not, pages may be logged that count for none.
+ */
+bool dirty_tracking_tells_writers(void);
 
 /*
  * dirty_tracking_round: a sync has ended a round of a migration; record the

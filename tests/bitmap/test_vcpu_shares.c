@@ -40,7 +40,7 @@ static void test_who(void)
 
     /* 2,050 are to be left: 100 of one, and 975 of each of the others. */
     ran_freely(vcpus, rates, 4, 2);
-    vcpu_shares_steer(vcpus, 4, 2, 2, &unbound);
+    vcpu_shares_steer(vcpus, 4, 2, 8200, 4100, &unbound);
     expect(vcpus[0].run, 1);
     expect(vcpus[1].run, 1);
     expect(vcpus[2].run, 0.975);
@@ -53,11 +53,11 @@ static void test_let_go(void)
     const VcpuShareBounds bounds = { .least = 0.01, .step = 1, .growth = 1.5 };
     VcpuShare vcpu = { .run = 0.4, .ran = 0.4, .writes = 7 };
 
-    vcpu_shares_steer(&vcpu, 1, 1, 0.1, &bounds);
+    vcpu_shares_steer(&vcpu, 1, 1, 7, 70, &bounds);
     expect(vcpu.run, 0.6);
-    vcpu_shares_steer(&vcpu, 1, 1, 0, &bounds);
+    vcpu_shares_steer(&vcpu, 1, 1, 0, 0, &bounds);
     expect(vcpu.run, 0.9);
-    vcpu_shares_steer(&vcpu, 1, 1, 0, &bounds);
+    vcpu_shares_steer(&vcpu, 1, 1, 0, 0, &bounds);
     expect(vcpu.run, 1);
 }
 
@@ -70,7 +70,7 @@ static void test_asleep(void)
     };
 
     /* 100 and 50 per second, of which 50 and 50 were, and 80 may be. */
-    vcpu_shares_steer(vcpus, 2, 10, 100.0 / 80, &unbound);
+    vcpu_shares_steer(vcpus, 2, 10, 1000, 800, &unbound);
     expect(vcpus[0].run, 0.4);
     expect(vcpus[1].run, 0.8);
 }
@@ -81,8 +81,41 @@ static void test_nobody_knows(void)
         { .run = 0.5, .ran = 0.5 }, { .run = 0.5, .ran = 0.5 },
     };
 
-    vcpu_shares_steer(vcpus, 2, 1, 2, &unbound);
+    vcpu_shares_steer(vcpus, 2, 1, 1000, 500, &unbound);
     expect(vcpus[0].run, 0.25);
+    expect(vcpus[1].run, 0.25);
+}
+
+/* The same where a part of half is asked for. */
+static const VcpuShareBounds half = {
+    .known = 0.5, .least = 1e-6, .step = 1, .growth = INFINITY,
+};
+
+/* A few faults of one vCPU do not tell who has written all that was found. */
+static void test_few_are_known(void)
+{
+    const double rates[] = { 0, 499 };
+    VcpuShare vcpus[2];
+
+    ran_freely(vcpus, rates, 2, 1);
+    vcpu_shares_steer(vcpus, 2, 1, 1000, 250, &half);
+    expect(vcpus[0].run, 0.25);
+    expect(vcpus[1].run, 0.25);
+    ran_freely(vcpus, rates, 2, 1);
+    vcpu_shares_steer(vcpus, 2, 1, 1000, 250, &unbound);
+    expect(vcpus[0].run, 1);
+    expect(vcpus[1].run, 0.25);
+}
+
+/* What devices write does not count against vCPUs that do not. */
+static void test_most_are_known(void)
+{
+    const double rates[] = { 0, 501 };
+    VcpuShare vcpus[2];
+
+    ran_freely(vcpus, rates, 2, 1);
+    vcpu_shares_steer(vcpus, 2, 1, 1000, 250, &half);
+    expect(vcpus[0].run, 1);
     expect(vcpus[1].run, 0.25);
 }
 
@@ -93,13 +126,13 @@ static void test_bounds(void)
     VcpuShare vcpu;
 
     ran_freely(&vcpu, &rate, 1, 1);
-    vcpu_shares_steer(&vcpu, 1, 1, 100, &bounds);
+    vcpu_shares_steer(&vcpu, 1, 1, 1000, 10, &bounds);
     expect(vcpu.run, 0.8);
     for (int i = 0; i < 3; i++) {
-        vcpu_shares_steer(&vcpu, 1, 1, 100, &bounds);
+        vcpu_shares_steer(&vcpu, 1, 1, 1000, 10, &bounds);
     }
     expect(vcpu.run, 0.2);
-    vcpu_shares_steer(&vcpu, 1, 1, 100, &bounds);
+    vcpu_shares_steer(&vcpu, 1, 1, 1000, 10, &bounds);
     expect(vcpu.run, 0.1);
 }
 
@@ -145,7 +178,7 @@ static void test_steady(void)
             vcpus[i].writes += demand[i] * vcpus[i].run * 0.1;
             wrote += vcpus[i].writes;
         }
-        vcpu_shares_steer(vcpus, n, elapsed, wrote / elapsed / may, &bounds);
+        vcpu_shares_steer(vcpus, n, elapsed, wrote, may * elapsed, &bounds);
     }
     wrote = 0;
     for (size_t i = 0; i < n; i++) {
@@ -174,6 +207,8 @@ int main(int argc, char **argv)
     g_test_add_func("/vcpu-shares/let-go", test_let_go);
     g_test_add_func("/vcpu-shares/asleep", test_asleep);
     g_test_add_func("/vcpu-shares/nobody-knows", test_nobody_knows);
+    g_test_add_func("/vcpu-shares/few-are-known", test_few_are_known);
+    g_test_add_func("/vcpu-shares/most-are-known", test_most_are_known);
     g_test_add_func("/vcpu-shares/bounds", test_bounds);
     g_test_add_func("/vcpu-shares/age", test_age);
     g_test_add_func("/vcpu-shares/any-guest", test_any_guest);

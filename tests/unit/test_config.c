@@ -385,6 +385,7 @@ static void test_dirty_bits_unasked(void)
 
         g_assert_cmpint(!!(fake->patched & FAKE_CAN_COLLECT), ==, wanted);
         g_assert_cmpint(kvmd_clear_publishes(kvmd), ==, wanted);
+        g_assert_cmpint(kvmd_faults_tell(kvmd), ==, m != KVMD_LOG);
         kvmd_free(kvmd);
         fake_free(fake);
     }

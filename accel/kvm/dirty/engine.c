@@ -138,6 +138,11 @@ bool kvmd_clear_publishes(const KvmDirty *kvmd)
     return kvmd->ops->clear_publishes;
 }
 
+bool kvmd_faults_tell(const KvmDirty *kvmd)
+{
+    return !kvmd->ops->may_not_fault;
+}
+
 /*
  * A vCPU may need the lock before it can leave, so it is kicked without.
  * Until the lock is held kvmd_switch() may change the mechanism, but not to

@@ -273,6 +273,14 @@ bool kvmd_clears(const KvmDirty *kvmd);
 bool kvmd_clear_publishes(const KvmDirty *kvmd);
 
 /*
+ * kvmd_faults_tell:
+ * Returns: whether each vCPU that writes takes faults for that.  False with
+ * KVMD_LOG: a CPU may log by itself (PML), KVM may collect dirty bits, and Linux
+ * before 5.19 does not count faults that make a page writable which is mapped.
+ */
+bool kvmd_faults_tell(const KvmDirty *kvmd);
+
+/*
  * kvmd_slot_set:
  * @region: as for KVM_SET_USER_MEMORY_REGION
  * @tag: the caller's name for the slot's first page, passed to publish(); used
@@ -424,7 +432,7 @@ void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu);
  * @faults: set to the number of faults since the vCPU was made by which KVM
  *          mapped a page for it, or made one writable
  *
- * While pages are write-protected, the difference between two calls tells which
+ * Where kvmd_faults_tell() is true, the difference between two calls tells which
  * vCPUs write how much, compared to each other.
  *
  * Returns: false if KVM does not count the faults of a vCPU (Linux does since

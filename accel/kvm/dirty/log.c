@@ -163,5 +163,6 @@ const KvmDirtyOps kvmd_log_ops = {
     .sync_slot = log_sync_slot,
     .clear = log_clear,
     .leaves_unarmed = log_leaves_unarmed,
+    .may_not_fault = true,
     .sees_dirty_bits = true,
 };

@@ -115,6 +115,9 @@ struct KvmDirtyOps {
     /* clear also harvests, and publishes the pages that it found. */
     bool clear_publishes;
 
+    /* See kvmd_faults_tell(). */
+    bool may_not_fault;
+
     /* A harvest finds pages of which only the CPUs' dirty bits tell. */
     bool sees_dirty_bits;
 };
