@@ -268,7 +268,10 @@ static bool is_dirty_leaf(u64 spte, int level)
 }
 
 /*
- * Not if a huge page is split: the leaves of the new table have its dirty bit.
+ * Not if a huge page is split: the leaves of the new table have its dirty bit.  A
+ * split that is no compare-and-exchange may miss one that a CPU sets meanwhile.  Only
+ * KVM_CLEAR_DIRTY_LOG makes one, and has collected just before, under the same
+ * slots_lock: no huge page of the slot has been writable since.
  */
 static bool loses_dirty(u64 old_spte, u64 new_spte, int level)
 {

@@ -36,6 +36,8 @@ static inline void log_writable_spte(struct kvm *kvm,
  * the guest.  Who makes the last harvest has waited for vCPUs, and not for that
  * thread: it may have made an SPTE writable, and not have logged the page yet that
  * a vCPU has written by then.  So a prefetch makes no SPTE of a logged slot writable.
+ * That includes prefetches for asynchronous page faults, which need it not: they are
+ * rare enough for one more fault.
  */
 static inline bool is_logged_prefetch(const struct kvm_page_fault *fault)
 {
