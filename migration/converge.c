@@ -59,6 +59,8 @@ static struct {
     uint64_t others;            /* bytes that remain, beside the guest's RAM */
     uint64_t exact_others;      /* the same, when they were last asked for it */
     double stop_size;           /* bytes that are sent in the downtime limit */
+    double bandwidth;           /* the same in a second; 0 if that limit is 0 */
+    int slept;                  /* percent, at most, in the last period */
     bool stalled;
     bool above;                 /* more remains than may at the stop */
     bool crossed;               /* for converge_crossed() */
@@ -151,6 +153,16 @@ bool converge_replaces(void)
     return dirty_tracking_looks() && !migrate_colo();
 }
 
+/*
+ * Returns: bytes per second as QEMU counts them when it decides to stop: less
+ * than the pages that were sent, if they are compressed.
+ */
+static double converge_bandwidth(void)
+{
+    return converge.bandwidth ? converge.bandwidth :
+        converge.pace.sent_per_second * qemu_target_page_size();
+}
+
 static MigrationConvergence *converge_info(void)
 {
     MigrationConvergence *info = g_new0(MigrationConvergence, 1);
@@ -158,15 +170,18 @@ static MigrationConvergence *converge_info(void)
     double written = converge.pace.written_per_second;
     double sent = converge.pace.sent_per_second;
     double excess = pace_excess(&converge.pace, converge_threshold());
+    double may_run = (1 - converge.slept / 100.0) / excess;
+    double needed = pace_stop_seconds(&converge.pace, &converge.sync,
+                                      converge_bandwidth(), converge.others,
+                                      page);
 
     info->write_rate = written * page;
     info->bandwidth = sent * page;
     info->stalled = converge.stalled;
     info->converges = written < sent;
-    info->downtime_needed =
-        pace_stop_seconds(&converge.pace, &converge.sync) * 1000;
+    info->downtime_needed = needed * 1000 + 1;
     info->bandwidth_needed = written / converge_threshold() * page;
-    info->throttle_needed = excess > 1 ? (1 - 1 / excess) * 100 + 0.5 : 0;
+    info->throttle_needed = may_run < 1 ? (1 - may_run) * 100 + 0.5 : 0;
     return info;
 }
 
@@ -256,6 +271,7 @@ static void throttle_steer(Throttle *throttle, double seconds)
     CPUState *cpu;
     size_t i = 0;
 
+    converge.slept = vcpu_throttle_most();
     throttle_resize(throttle);
     if (throttle->began) {
         throttle_age(throttle, seconds);
@@ -334,6 +350,7 @@ static void converge_let_go(void)
         bql_lock();
         throttle_end(&converge.throttle);
         bql_unlock();
+        converge.slept = 0;
     }
 }
 
@@ -450,11 +467,13 @@ void converge_end_sync(void)
 
 uint64_t converge_stop_size(uint64_t size)
 {
+    double limit = migrate_get_current()->parameters.downtime_limit / 1000.0;
+
     converge.stop_size = size;
+    converge.bandwidth = limit ? size / limit : 0;
     return pace_stop_size(&converge.pace, &converge.sync, size,
-                          MIN(converge.others, size),
-                          migrate_get_current()->parameters.downtime_limit /
-                          1000.0, qemu_target_page_size());
+                          MIN(converge.others, size), limit,
+                          qemu_target_page_size());
 }
 
 void converge_end(void)

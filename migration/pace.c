@@ -84,10 +84,11 @@ double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
                            (size + others) / 2) : 0;
 }
 
-double pace_stop_seconds(const Pace *pace, const PaceSync *sync)
+double pace_stop_seconds(const Pace *pace, const PaceSync *sync,
+                         double bandwidth, double others, double page_size)
 {
     double pages = pace->remaining + pace_written_ahead(pace, sync);
 
-    return pace->sent_per_second ?
-        PACE_STOP_SECONDS + sync->locked + pages / pace->sent_per_second : 0;
+    return bandwidth ? PACE_STOP_SECONDS + sync->locked +
+        (pages * page_size + others) / bandwidth : 0;
 }

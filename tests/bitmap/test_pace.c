@@ -96,7 +96,23 @@ static void test_stop_size(void)
     const double size = 0.100 * 10000 * PAGE;
 
     expect(pace_stop_size(&pace, &sync, size, 0, 0.100, PAGE), 700 * PAGE);
-    expect(pace_stop_seconds(&pace, &sync), 0.010 + 0.015 + 0.035);
+    expect(pace_stop_seconds(&pace, &sync, 10000 * PAGE, 0, PAGE),
+           0.010 + 0.015 + 0.035);
+}
+
+/* Pages that compress to a quarter, and 100 KiB of something that does not. */
+static void test_needed_limit(void)
+{
+    const Pace pace = {
+        .remaining = 300, .written_per_second = 1000, .sent_per_second = 10000,
+    };
+    const PaceSync sync = { .all = 0.050, .locked = 0.015 };
+    const double bandwidth = 2500 * PAGE, others = 25 * PAGE;
+    double limit = pace_stop_seconds(&pace, &sync, bandwidth, others, PAGE);
+
+    expect(limit, 0.010 + 0.015 + 0.150);
+    expect(pace_stop_size(&pace, &sync, bandwidth * limit, others, limit, PAGE),
+           300 * PAGE + others);
 }
 
 /* 5 ms are collected ahead, thrice before the stop; it waits 3 ms for the BQL. */
@@ -170,7 +186,7 @@ static void test_unknown(void)
     const PaceSync sync = { 0 };
 
     expect(pace_stop_size(&pace, &sync, 1000, 0, 0.100, PAGE), 900);
-    expect(pace_stop_seconds(&pace, &sync), 0);
+    expect(pace_stop_seconds(&pace, &sync, 0, 0, PAGE), 0);
 }
 
 int main(int argc, char **argv)
@@ -183,6 +199,7 @@ int main(int argc, char **argv)
     g_test_add_func("/pace/too-short", test_too_short);
     g_test_add_func("/pace/bad-periods", test_bad_periods);
     g_test_add_func("/pace/stop-size", test_stop_size);
+    g_test_add_func("/pace/needed-limit", test_needed_limit);
     g_test_add_func("/pace/sync", test_sync);
     g_test_add_func("/pace/least", test_least);
     g_test_add_func("/pace/near", test_near);
