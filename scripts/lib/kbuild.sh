@@ -3,8 +3,11 @@
 # that is, how kbuild is called, and whether there is anything to do.
 # shellcheck shell=bash
 
+# kbuild does not ask for the headers of the system when it compiles programs for
+# the host, so that ccache has to look for itself.
+compilers=("CC=$root/scripts/lib/ccache-gcc" 'HOSTCC=env -u CCACHE_DEPEND ccache gcc')
 kbuild_options=(
-    'CC=ccache gcc' 'HOSTCC=ccache gcc'
+    "${compilers[@]}"
     KBUILD_BUILD_TIMESTAMP=@1700000000 KBUILD_BUILD_VERSION=1
     KBUILD_BUILD_USER=fdt KBUILD_BUILD_HOST=lab
 )
@@ -48,7 +51,7 @@ fingerprint() {
     local kind=$1 paths=("$root/host-kernel") but=() dir fragments
     local series=${FDT_LINUX_SERIES:-$root/host-kernel/patches/linux-$linux_hooks_fit}
     {
-        cat "$build/src/linux-stock.stamp" "$0" "${BASH_SOURCE[0]}"
+        cat "$build/src/linux-stock.stamp" "$0" "${BASH_SOURCE[0]}" "$root/scripts/lib/ccache-gcc"
         readlink -f "$linux_stock"
         stat -c %Y "$linux_stock"
         gcc --version | head -n 1
