@@ -33,7 +33,7 @@ UPSTREAM = (
     Selftest("dirty_log_test -M dirty-ring -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 120),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
-    Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M -g"),
+    Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M -g", once=True),
     Selftest(f"dirty_log_perf_test -i 2 -v 2 -b 16M -s {HUGE} -x 2"),
     Selftest("demand_paging_test -v 2 -b 16M"),
     Selftest(
@@ -44,7 +44,7 @@ UPSTREAM = (
     # To mark a page as idle took 6 to 10 ms in the lab.
     Selftest("access_tracking_perf_test -v 2 -b 2M"),
     Selftest("kvm_page_table_test -v 2 -b 32M", once=True),
-    Selftest("kvm_page_table_test -v 2 -b 32M -s anonymous_thp"),
+    Selftest("kvm_page_table_test -v 2 -b 32M -s anonymous_thp", once=True),
     Selftest(f"kvm_page_table_test -v 2 -b 32M -s {HUGE}"),
     Selftest("set_memory_region_test", 180, soak=True),
     Selftest("kvm_binary_stats_test"),
