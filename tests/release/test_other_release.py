@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The release of Debian that the machine has not: its QEMU, and its kernel.
+"""The release of Debian that the machine has not: its QEMU, on its kernel.
 
 All tests run with the machine's own release.  With the other one, which RELEASE
-names here, our selftests run, each mechanism migrates, and libvirt once.
+names here, each mechanism migrates, and libvirt once.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.lab import test_libvirt, test_migration, test_selftests
+from tests.lab import test_libvirt, test_migration
 from tests.lab.lab import ROOT, Record, must
-from tests.lab.selftest_table import OURS
-from tests.lab.test_selftests import Case
 
-SELFTESTS = tuple(test for test in OURS if not test.soak and not test.once)
+pytestmark = pytest.mark.usefixtures("release")
 MIGRATIONS = (
     "test_identical.py::test_identical[log-random-2-q35]",
     "test_identical.py::test_identical[wrprot-hot-spot-1-q35]",
@@ -31,20 +28,6 @@ MIGRATIONS = (
     "test_telemetry.py::test_default_is_told",
 )
 LIBVIRT = ("test_mechanism.py::test_plain[dirty-bits]",)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fixture_release() -> None:
-    """Nothing is proven by one release twice."""
-    if not os.environ.get("RELEASE"):
-        pytest.fail("RELEASE is not set; it must be the other release")
-
-
-@pytest.mark.parametrize("test", SELFTESTS, ids=lambda test: test.name)
-def test_selftest(test: test_selftests.Selftest, record_property: Record
-                  ) -> None:
-    case = Case("patched", "tdp", test)
-    test_selftests.judge(case, SELFTESTS, record_property)
 
 
 @pytest.mark.parametrize("name", MIGRATIONS)

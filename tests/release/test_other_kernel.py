@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Our selftests on the kernel of the release that the machine has not.
+
+They have a file of their own, so that they run beside the migrations.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab import test_selftests
+from tests.lab.lab import Record
+from tests.lab.selftest_table import OURS
+from tests.lab.test_selftests import Case
+
+pytestmark = pytest.mark.usefixtures("release")
+SELFTESTS = tuple(test for test in OURS if not test.soak and not test.once)
+
+
+@pytest.mark.parametrize("test", SELFTESTS, ids=lambda test: test.name)
+def test_selftest(test: test_selftests.Selftest, record_property: Record
+                  ) -> None:
+    case = Case("patched", "tdp", test)
+    test_selftests.judge(case, SELFTESTS, record_property)
