@@ -91,32 +91,33 @@ static const VcpuShareBounds half = {
     .known = 0.5, .least = 1e-6, .step = 1, .growth = INFINITY,
 };
 
-/* A few faults of one vCPU do not tell who has written all that was found. */
-static void test_few_are_known(void)
+/*
+ * Of 1,000 pages, of which 250 may be written, @known are known to be those of
+ * the second vCPU.  The first one does not write, and is to run for @idle.
+ */
+static void expect_idle(double known, const VcpuShareBounds *bounds,
+                        double idle)
 {
-    const double rates[] = { 0, 499 };
+    const double rates[] = { 0, known };
     VcpuShare vcpus[2];
 
     ran_freely(vcpus, rates, 2, 1);
-    vcpu_shares_steer(vcpus, 2, 1, 1000, 250, &half);
-    expect(vcpus[0].run, 0.25);
+    vcpu_shares_steer(vcpus, 2, 1, 1000, 250, bounds);
+    expect(vcpus[0].run, idle);
     expect(vcpus[1].run, 0.25);
-    ran_freely(vcpus, rates, 2, 1);
-    vcpu_shares_steer(vcpus, 2, 1, 1000, 250, &unbound);
-    expect(vcpus[0].run, 1);
-    expect(vcpus[1].run, 0.25);
+}
+
+/* A few faults of one vCPU do not tell who has written all that was found. */
+static void test_few_are_known(void)
+{
+    expect_idle(499, &half, 0.25);
+    expect_idle(499, &unbound, 1);
 }
 
 /* What devices write does not count against vCPUs that do not. */
 static void test_most_are_known(void)
 {
-    const double rates[] = { 0, 501 };
-    VcpuShare vcpus[2];
-
-    ran_freely(vcpus, rates, 2, 1);
-    vcpu_shares_steer(vcpus, 2, 1, 1000, 250, &half);
-    expect(vcpus[0].run, 1);
-    expect(vcpus[1].run, 0.25);
+    expect_idle(501, &half, 1);
 }
 
 static void test_bounds(void)
