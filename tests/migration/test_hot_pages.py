@@ -160,10 +160,11 @@ def test_postcopy_without_ram(ours: Qemu, mechanism: Mechanism) -> None:
     """If only dirty bitmaps go on after the switch, RAM is sent before it.
 
     RAM or the bitmap alone fit into the limit; both do not, and so it does not
-    end without the switch.
+    end without the switch.  It would if the guest wrote less than a quarter of
+    its pages in a round, as on a busy machine it may.
     """
-    options = dataclasses.replace(BESIDE_BITMAP, downtime_limit=470)
-    with pair(with_disk(ours, mechanism, 24)) as (src, dst):
+    options = dataclasses.replace(BESIDE_BITMAP, downtime_limit=420)
+    with pair(with_disk(ours, mechanism, 38)) as (src, dst):
         src.wait_writing()
         add_bitmap(src, 32)
         start(src, dst, options)
