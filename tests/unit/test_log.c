@@ -42,6 +42,35 @@ static void test_rounds(void)
     }
 }
 
+/* What is found again because it was not re-armed is no news. */
+static void test_counts(void)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(all_caps); i++) {
+        Rig *r = rig_new_log(all_caps[i]);
+        RigVcpu *v = rig_vcpu(r, 0);
+        KvmDirtyStats before, stats;
+
+        rig_add(r, 0, PAGES, true);
+        rig_sync(r);
+        kvmd_stats(r->kvmd, &before);
+        rig_write_range(v, 0, 0, 100);
+        kvmd_sync(r->kvmd);
+        rig_write_range(v, 0, 90, 20);
+        kvmd_sync(r->kvmd);
+        kvmd_sync(r->kvmd);
+        kvmd_stats(r->kvmd, &stats);
+        g_assert_cmpuint(stats.pages - before.pages, ==, r->clears ? 110 : 120);
+        kvmd_slot_clear(r->kvmd, 0, 0, 50);
+        rig_write_range(v, 0, 40, 70);
+        kvmd_sync(r->kvmd);
+        kvmd_stats(r->kvmd, &stats);
+        g_assert_cmpuint(stats.pages - before.pages, ==,
+                         r->clears ? 110 + 10 : 120 + 70);
+        rig_vcpu_free(v);
+        rig_free(r);
+    }
+}
+
 /* What a look finds is re-armed as after a sync, and nothing is lost. */
 static void test_look(void)
 {
@@ -400,6 +429,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/log/rounds", test_rounds);
+    g_test_add_func("/log/counts", test_counts);
     g_test_add_func("/log/look", test_look);
     g_test_add_func("/log/exact", test_exact);
     g_test_add_func("/log/initially-set", test_initially_set);

@@ -22,6 +22,8 @@ typedef struct LogSlot {
      * set here that was not published, KVM_CLEAR_DIRTY_LOG cannot lose a page.
      */
     uint64_t *harvested;
+    /* How many these are: the next harvest finds them again. */
+    uint64_t unarmed;
 } LogSlot;
 
 static void log_begin(KvmDirty *kvmd)
@@ -55,7 +57,7 @@ static void log_end(KvmDirty *kvmd)
 
 static void log_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    LogSlot *log = g_new(LogSlot, 1);
+    LogSlot *log = g_new0(LogSlot, 1);
 
     log->harvested = g_new0(uint64_t, kvmd_words(kvmd_slot_pages(kvmd, slot)));
     slot->state = log;
@@ -70,23 +72,32 @@ static void log_slot_stop(KvmDirty *kvmd, KvmDirtySlot *slot)
     g_clear_pointer(&slot->state, g_free);
 }
 
+/* @found pages were counted, of which the harvest before has some already. */
+static void log_count_once(KvmDirty *kvmd, LogSlot *log, uint64_t found)
+{
+    kvmd->stats.pages -= MIN(log->unarmed, found);
+    log->unarmed = log_leaves_unarmed(kvmd) ? found : 0;
+}
+
 /* KVM copies the bitmap of a whole slot, never a part of it. */
 static int log_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, uint64_t first,
                        uint64_t pages)
 {
-    uint64_t *harvested = ((LogSlot *)slot->state)->harvested;
+    LogSlot *state = slot->state;
     struct kvm_dirty_log log = {
         .slot = slot->region.slot,
-        .dirty_bitmap = harvested,
+        .dirty_bitmap = state->harvested,
     };
     int ret = kvmd_vm_ioctl(kvmd, KVM_GET_DIRTY_LOG, &log);
+    uint64_t before = kvmd->stats.pages;
 
     (void)first, (void)pages;
     if (ret < 0) {
         return ret;
     }
-    kvmd_publish_found(kvmd, slot, 0, harvested,
+    kvmd_publish_found(kvmd, slot, 0, state->harvested,
                        kvmd_words(kvmd_slot_pages(kvmd, slot)));
+    log_count_once(kvmd, state, kvmd->stats.pages - before);
     return 0;
 }
 
@@ -119,20 +130,20 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
 {
     uint64_t w0 = first / KVMD_WORD_PAGES;
     size_t n = kvmd_words(first + pages) - w0;
-    uint64_t *harvested = ((LogSlot *)slot->state)->harvested;
+    LogSlot *state = slot->state;
     g_autofree uint64_t *clear = NULL;
     struct kvm_clear_dirty_log log;
-    uint64_t any = 0;
+    uint64_t cleared;
     int64_t start;
     int ret;
 
     clear = g_new(uint64_t, n);
     for (size_t i = 0; i < n; i++) {
-        clear[i] = harvested[w0 + i] &
+        clear[i] = state->harvested[w0 + i] &
             log_word_mask((w0 + i) * KVMD_WORD_PAGES, first, pages);
-        any |= clear[i];
     }
-    if (!any) {
+    cleared = kvmd_count_pages(clear, n);
+    if (!cleared) {
         return 0;
     }
     log = (struct kvm_clear_dirty_log) {
@@ -149,8 +160,9 @@ static int log_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
         return ret;
     }
     for (size_t i = 0; i < n; i++) {
-        harvested[w0 + i] &= ~clear[i];
+        state->harvested[w0 + i] &= ~clear[i];
     }
+    state->unarmed -= MIN(cleared, state->unarmed);
     return 0;
 }
 
