@@ -229,8 +229,12 @@ def finish(src: VM, dst: Optional[VM], options: Options) -> Result:
 def cancel(src: VM, timeout: float = 60.0) -> None:
     """Cancel the migration of SRC and wait until it is over."""
     src.qmp("migrate_cancel")
-    src.wait(lambda: info(src).get("status") == "cancelled",
+    src.wait(lambda: info(src).get("status") in (*FAILED, "completed"),
              timeout, "the migration was not cancelled")
+    status = info(src)["status"]
+    if status != "cancelled":
+        raise MigrationError(
+            f"The migration is {status}, and was not cancelled.")
 
 
 def migrate(src: VM, dst: VM, options: Options = Options(),
