@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tests.migration.vm import path_of
 
 from .blocks import NONE, Block, Chapter, Table, Text, cell, ratio
-from .results import Results
+from .results import Results, Stat
 from .step import COUNTED, PYTHON, Lab, Step
 
 MACHINE = Lab(cpus=2, memory=3072)
@@ -102,9 +102,8 @@ def figure(name: str, system: str) -> str:
     return f"{name}.{system.replace(':', '-')}"
 
 
-def share(results: Results, step: str, name: str, system: str) -> str:
+def share(stat: Stat | None) -> str:
     """In how many of its runs a system did something."""
-    stat = results.stat(step, figure(name, system))
     return f"{sum(stat.values):.0f} of {len(stat.values)}" if stat else NONE
 
 
@@ -127,7 +126,8 @@ def rows(results: Results, case: Case) -> list[list[str]]:
     """A row for each system."""
     step = case.step_name
     base = results.stat(step, figure("total", best_peer(results, step)))
-    return [[SYSTEMS[system], share(results, step, "ended", system),
+    return [[SYSTEMS[system],
+             share(results.stat(step, figure("ended", system))),
              *(cell(results.stat(step, figure(name, system)))
                for name, _ in COLUMNS),
              ratio(base, results.stat(step, figure("total", system)))]

@@ -4,52 +4,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from .blocks import Block, Chapter, Table, Text, cell
-from .chapter_ends import MACHINE, SYSTEMS, Case, figure, share, there
-from .results import Results
+from .chapter_ends import SYSTEMS, Case, figure, share, there
+from .results import Results, Stat
 from .step import Step
 
 QUICK = ("stock:log", "ours:dirty-bits")
 LIMITED = ("stock:log", "backports:log", "next:log", "ours:dirty-bits",
            "ours-13:dirty-bits")
-CASES = tuple(
-    Case(f"limit-{limit}", f"{limit} ms",
-         "--written-mib 32 --delay 20000 --mib-per-second 400 "
-         f"--downtime-ms {limit}", limit == 100, MACHINE, runs=8,
-         seconds=25)
-    for limit in (30, 50, 100, 300))
+LIMITS = (30, 50, 100)
+# Idle loops after each write.  Runs of one guest would be much the same.
+DELAYS = (2000, 3000, 5000, 7000, 9000)
+
+
+def case_of(limit: int, delay: int) -> Case:
+    """One limit, and one guest; a quick run has one of them."""
+    return Case(f"limit-{limit}-{delay}", f"{limit} ms",
+                f"--written-mib 32 --delay {delay} --mib-per-second 200 "
+                f"--downtime-ms {limit}", (limit, delay) == (100, DELAYS[0]),
+                runs=1, seconds=110)
+
+
+CASES = tuple(case_of(limit, delay) for limit in LIMITS for delay in DELAYS)
 
 
 def steps(quick: bool) -> Sequence[Step]:
     """A quick run has one limit."""
     if quick:
-        return [replace(case, runs=1).step(QUICK)
-                for case in CASES if case.quick]
+        return [case.step(QUICK) for case in CASES if case.quick]
     return [case.step(there(LIMITED)) for case in CASES]
 
 
-def row(results: Results, case: Case, system: str) -> list[str]:
+def of_all(results: Results, limit: int, name: str, system: str) -> Stat | None:
+    """The figure NAME of all guests."""
+    found = [stat for delay in DELAYS
+             if (stat := results.stat(case_of(limit, delay).step_name,
+                                      figure(name, system)))]
+    return Stat(tuple(value for stat in found for value in stat.values),
+                found[0].unit) if found else None
+
+
+def row(results: Results, limit: int, system: str) -> list[str]:
     """A limit and a system."""
-    return [f"{case.title}: {SYSTEMS[system]}",
-            *(cell(results.stat(case.step_name, figure(name, system)))
+    return [f"{limit} ms: {SYSTEMS[system]}",
+            *(cell(of_all(results, limit, name, system))
               for name in ("downtime", "total")),
-            share(results, case.step_name, "over", system)]
+            share(of_all(results, limit, "over", system))]
 
 
 WHY = Text(
-    "The guest writes to 32 MiB of its memory all the time, and is sent at "
-    "400 MiB/s, in the lab, on our kernel, on two CPUs and in real time: "
-    "medians of 8 runs with their spread.")
+    "Five guests write to 32 MiB of their memory all the time, from once to "
+    "five times as much as is sent, at 200 MiB/s, with auto-converge. All "
+    "of it is in the lab, on our kernel and on one CPU, whose time counts "
+    "instructions: medians with their spread. On a busy machine any "
+    "limit can be exceeded, since whoever is to send the rest may have to "
+    "wait for a CPU.")
 
 
 def blocks(results: Results) -> Sequence[Block]:
     """Each limit, and the downtimes."""
     found = Table(("limit, QEMU, mechanism", "downtime, ms", "total, ms",
                    "limit exceeded"),
-                  [row(results, case, system)
-                   for case in CASES for system in LIMITED],
+                  [row(results, limit, system)
+                   for limit in LIMITS for system in LIMITED],
                   "The downtime limit and the downtime").filled()
     return [found, WHY]
 
