@@ -8,6 +8,7 @@
 #include <math.h>
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
+#include "exec/memory.h"
 #include "exec/target_page.h"
 #include "hw/core/cpu.h"
 #include "qapi/qapi-events-dirty-tracking.h"
@@ -354,10 +355,20 @@ static void converge_let_go(void)
     }
 }
 
+/*
+ * calc-dirty-rate counts what is found: each look would find pages again that are
+ * yet to be sent (log), or that were written again (dirty-bits, rings).
+ */
+static bool converge_is_measured(void)
+{
+    return qatomic_read(&global_dirty_tracking) & GLOBAL_DIRTY_DIRTY_RATE;
+}
+
 static bool converge_wants_look(double now)
 {
     return migration_sync_count() > 1 && now >= converge.next_look &&
-        converge_looks() && runstate_is_running() && !migration_in_postcopy();
+        converge_looks() && !converge_is_measured() && runstate_is_running() &&
+        !migration_in_postcopy();
 }
 
 /* Once in a round, or in each look while vCPUs are slowed down. */

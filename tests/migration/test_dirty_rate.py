@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any, Callable
 
 import pytest
 
-from .cases import PATCHED, RINGS, each_ring, migrate_identical
+from .cases import HELD, PATCHED, RINGS, each_ring, migrate_identical
 from .guest import Writer
+from .migrate import crawl, info, start, wait
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
 TWO_CPUS = Writer(cpus=2)
 MEASURE_TIMEOUT = 60.0
+
+# Measured for a second, of which a crawling migration ends no round or one.
+WRITTEN_MIB = 32
+SLOWED = dataclasses.replace(HELD, auto_converge=True)
 
 # A limit takes effect step by step, one step each second.
 LIMIT_TIMEOUT = 90.0
@@ -50,6 +56,25 @@ def test_dirty_rate(ours: Qemu, mechanism: Mechanism, mode: str) -> None:
             assert all(vcpu["dirty-rate"] > 0
                        for vcpu in answer["vcpu-dirty-rate"])
         migrate_identical(src, dst)
+
+
+@pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
+def test_beside_auto_converge(ours: Qemu, mechanism: Mechanism) -> None:
+    """A page counts as often as its guest's rounds end, and in no look."""
+    writer = Writer(mib=WRITTEN_MIB, cpus=2)
+    config = Config(ours, ours.accel(mechanism), writer=writer)
+    with VM("src", config) as src, VM("dst", config, incoming=True) as dst:
+        src.wait_writing()
+        # As little as possible: the guest is to write all the time.
+        src.qmp("migrate-set-parameters", cpu_throttle_initial=1,
+                max_cpu_throttle=1)
+        start(src, dst, SLOWED)
+        wait(src, dst, SLOWED.timeout, "slow the guest down",
+             lambda state: state.get("cpu-throttle-percentage", 0) > 0)
+        crawl(src)
+        answer = measure(src, "dirty-bitmap")
+        assert 0 < answer["dirty-rate"] <= 2 * WRITTEN_MIB
+        assert info(src)["status"] == "active"
 
 
 def wait_rates(vm: VM, what: str,
