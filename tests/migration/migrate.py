@@ -177,6 +177,12 @@ def wait_rounds(src: VM, dst: Optional[VM], count: int,
                         or state.get("status") == "completed"))
 
 
+def throttle_least(src: VM) -> None:
+    """Let auto-converge slow vCPUs down, but by 1% and no more."""
+    src.qmp("migrate-set-parameters", cpu_throttle_initial=1,
+            max_cpu_throttle=1)
+
+
 def crawl(src: VM) -> None:
     """Keep the migration in its present round until release().
 

@@ -11,7 +11,7 @@ import pytest
 
 from .cases import HELD, PATCHED, RINGS, each_ring, migrate_identical
 from .guest import Writer
-from .migrate import crawl, info, start, wait
+from .migrate import crawl, info, start, throttle_least, wait
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
 TWO_CPUS = Writer(cpus=2)
@@ -65,9 +65,8 @@ def test_beside_auto_converge(ours: Qemu, mechanism: Mechanism) -> None:
     config = Config(ours, ours.accel(mechanism), writer=writer)
     with VM("src", config) as src, VM("dst", config, incoming=True) as dst:
         src.wait_writing()
-        # As little as possible: the guest is to write all the time.
-        src.qmp("migrate-set-parameters", cpu_throttle_initial=1,
-                max_cpu_throttle=1)
+        # The guest is to write all the time.
+        throttle_least(src)
         start(src, dst, SLOWED)
         wait(src, dst, SLOWED.timeout, "slow the guest down",
              lambda state: state.get("cpu-throttle-percentage", 0) > 0)

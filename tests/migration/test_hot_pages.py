@@ -11,7 +11,7 @@ import pytest
 from .cases import RINGS, assert_identical, log_and_ring
 from .guest import MIB, Writer
 from .migrate import (Options, cancel, finish, info, release, rounds, start,
-                      wait, wait_rounds)
+                      throttle_least, wait, wait_rounds)
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
 # An eighth of the pages that are written all the time may remain at the stop:
@@ -76,8 +76,7 @@ def test_pages_wait(ours: Qemu, mechanism: Mechanism,
         src.wait_writing()
         if options.auto_converge:
             # More, and the migration ends before pages have waited.
-            src.qmp("migrate-set-parameters", cpu_throttle_initial=1,
-                    max_cpu_throttle=1)
+            throttle_least(src)
         start(src, dst, options)
         found = wait(src, dst, options.timeout, "have pages wait on",
                      lambda state: waits(state) > saved(state) > 0)
