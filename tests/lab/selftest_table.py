@@ -28,7 +28,7 @@ HUGE = "anonymous_hugetlb_2mb"
 
 # Upstream's, as far as they have to do with memory, nested guests and exits.
 UPSTREAM = (
-    Selftest("dirty_log_test -M dirty-log -i 3", 120),
+    Selftest("dirty_log_test -M dirty-log -i 3", 120, once=True),
     Selftest("dirty_log_test -M clear-log -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 120),
@@ -40,7 +40,7 @@ UPSTREAM = (
         "demand_paging_test -v 2 -b 16M -u MISSING -s shmem", once=True
     ),
     Selftest("memslot_modification_stress_test -v 2 -b 16M -i 3"),
-    Selftest("memslot_perf_test -l 1 -s 32 -e 1", 120, once=True),
+    Selftest("memslot_perf_test -l 1 -s 32 -e 1", 120, soak=True),
     # To mark a page as idle took 6 to 10 ms in the lab.
     Selftest("access_tracking_perf_test -v 2 -b 2M"),
     Selftest("kvm_page_table_test -v 2 -b 32M", once=True),
@@ -121,7 +121,7 @@ WHICH_PAGE = (
     Selftest(f"{RACE} -v 3 -t 4"),
     Selftest(f"{RACE} -v 3 -t 4 -n"),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -n", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -x {EVERYBODY}", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 10 -m bits -x {EVERYBODY}", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,zap,age,map", tdp=True),
 )
 
@@ -140,14 +140,14 @@ OURS = (
     Selftest(f"{RACE} -v 3 -t 4 -m bits -N", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -x rearm,split -s {HUGE}", tdp=True),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -W", tdp=True),
-    Selftest(f"{RACE} -v 3 -t 4 -m bits -W -x {EVERYBODY}", tdp=True),
+    Selftest(f"{RACE} -v 3 -t 10 -m bits -W -x {EVERYBODY}", tdp=True),
     # A slot that goes takes only its own pages along: since Linux 6.12.
     Selftest(f"{RACE} -v 3 -t 4 -m mix -z -x rearm,slot,zap"),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -z -x rearm,slot,zap,map", tdp=True),
     # These take more than a minute on a busy machine.  They notice by
     # themselves that a vCPU is stuck.
-    Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s anonymous_thp", 180),
-    Selftest(f"{RACE} -v 3 -t 4 -x {EVERYBODY} -s shmem -n", 180, once=True),
+    Selftest(f"{RACE} -v 3 -t 10 -x {EVERYBODY} -s anonymous_thp", 180),
+    Selftest(f"{RACE} -v 3 -t 10 -x {EVERYBODY} -s shmem -n", 180, once=True),
     *(soaks(f"{MODEL} -n 300 -r {seed}", 400) for seed in range(2, 5)),
     *(soaks(f"{NESTED} -n 3000 -r {seed}", 300) for seed in range(2, 5)),
     *(

@@ -878,7 +878,7 @@ static void run_test(void)
 	end = start + run.seconds * NSEC_PER_SEC;
 	for (turn = 0; now_ns() < end; turn++) {
 		/* Some rounds right after one another, or with a pause. */
-		for (i = random_below(&run.seed, 60); i; i--) {
+		for (i = random_below(&run.seed, 60); i && now_ns() < end; i--) {
 			one_round();
 			if (!random_below(&run.seed, 4))
 				usleep(random_below(&run.seed, 2000));
