@@ -144,7 +144,7 @@ OURS = (
     # A slot that goes takes only its own pages along: since Linux 6.12.
     Selftest(f"{RACE} -v 3 -t 4 -m mix -z -x rearm,slot,zap"),
     Selftest(f"{RACE} -v 3 -t 4 -m bits -z -x rearm,slot,zap,map", tdp=True),
-    # These take more than a minute on a busy machine.  They notice by
+    # A round of these may take seconds on a busy machine.  They notice by
     # themselves that a vCPU is stuck.
     Selftest(f"{RACE} -v 3 -t 10 -x {EVERYBODY} -s anonymous_thp", 180),
     Selftest(f"{RACE} -v 3 -t 10 -x {EVERYBODY} -s shmem -n", 180, once=True),
