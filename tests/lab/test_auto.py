@@ -121,6 +121,6 @@ def test_log_and_ring() -> None:
     by_log, by_ring = "kvm,dirty-tracking=log", "kvm,dirty-ring-size=4096"
     log, ring = observed(Host("Intel"), by_log, by_ring)
     assert (log.mechanism, log.logged_by_cpu) == ("log", "on")
-    assert (ring.mechanism, ring.logged_by_cpu) == ("ring", "off")
+    assert (ring.mechanism, ring.logged_by_cpu) == ("ring", "on")
     (ring,) = observed(Host("Intel", kernel="stock"), by_ring)
     assert (ring.mechanism, ring.logged_by_cpu) == ("ring", "on")

@@ -13,8 +13,9 @@ from .cases import HELD, each_mechanism, migrate_identical
 from .guest import PAGE, Writer
 from .migrate import Options, info
 from .qmp import QMPError
-from .vm import (BEST_FIRST, DIRTY_BITS, LOG, VM, WRPROT, Config, Mechanism,
-                 Qemu, best, pair)
+from .vm import (BEST_FIRST, DIRTY_BITS, KVM_CAP_WRITE_PROTECT_ALL_MEM,
+                 KVM_WRITE_PROTECT_DISABLES_CPU_LOG, LOG, VM, Config, Mechanism,
+                 Qemu, best, kvm_check, pair)
 
 # The way each member must change while a writing guest is migrated.
 FIXED, STATE, GROWS, TOTAL = "fixed", "state", "grows", "total"
@@ -99,8 +100,14 @@ def query(vm: VM) -> dict[str, Any]:
 
 
 def faults_known(mechanism: Mechanism) -> bool:
-    """Whether KVM has been asked for what makes it count faults."""
-    return WRPROT.offered and mechanism != LOG
+    """Whether KVM has been asked for what makes it count faults.
+
+    Rings do without where that would turn off the CPU's own log of writes.
+    """
+    protect = kvm_check(KVM_CAP_WRITE_PROTECT_ALL_MEM)
+    if mechanism.ring and protect & KVM_WRITE_PROTECT_DISABLES_CPU_LOG:
+        return False
+    return bool(protect) and mechanism != LOG
 
 
 def expected(mechanism: Mechanism) -> dict[str, str]:

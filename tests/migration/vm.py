@@ -39,6 +39,8 @@ KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT = 0x46440002
 KVM_CAP_DIRTY_BITMAP_FD = 0x46440003
 KVM_CAP_EAGER_PAGE_SPLIT = 0x46440004
 KVM_CAP_DIRTY_BITS = 0x46440005
+# In the answer about KVM_CAP_WRITE_PROTECT_ALL_MEM.
+KVM_WRITE_PROTECT_DISABLES_CPU_LOG = 1 << 1
 
 BOOT_TIMEOUT = 90.0
 
@@ -60,13 +62,17 @@ def kvm_usable() -> bool:
         return False
 
 
+def kvm_check(capability: int) -> int:
+    """What the host's KVM says of CAPABILITY; 0 if there is no KVM."""
+    if not kvm_usable():
+        return 0
+    with open("/dev/kvm", "rb+", buffering=0) as kvm:
+        return fcntl.ioctl(kvm, KVM_CHECK_EXTENSION, capability)
+
+
 def kvm_offers(*capabilities: int) -> bool:
     """Whether the host's KVM has all of CAPABILITIES."""
-    if not kvm_usable():
-        return False
-    with open("/dev/kvm", "rb+", buffering=0) as kvm:
-        return all(fcntl.ioctl(kvm, KVM_CHECK_EXTENSION, capability) > 0
-                   for capability in capabilities)
+    return kvm_usable() and all(map(kvm_check, capabilities))
 
 
 def scratch() -> Path:
