@@ -363,6 +363,39 @@ class TestGetFromDebian:
         assert not box.stock.exists()
         assert box.leftovers() == []
 
+    def test_update_without_a_mirror(self, box: Sandbox) -> None:
+        """Who asks for what is newer is not told that this is the newest."""
+        self.cached_package(box)
+        self.apt(box, "deb file:/nowhere bookworm main\n")
+        assert box.run("get-qemu").returncode == 0
+        done = box.run("get-qemu", "--update")
+        assert "nobody knows" in one_sentence(done, "get-qemu")
+        assert (box.stock / "VERSION").read_text() == f"{QEMU}\n"
+
+    def test_older_one_is_not_an_update(self, box: Sandbox) -> None:
+        mirror = box.top / "mirror"
+        self.package(box, mirror / "pool", f"{FITS}+test10", f"{FITS}.10")
+        self.publish(mirror)
+        self.trusting_apt(box, mirror)
+        assert box.run("get-qemu").returncode == 0
+        for file in (mirror / "pool").iterdir():
+            file.unlink()
+        self.package(box, mirror / "pool", f"{FITS}+test9", f"{FITS}.9")
+        self.publish(mirror)
+        done = box.run("get-qemu", "--update")
+        assert "older than" in one_sentence(done, "get-qemu")
+        assert (box.stock / "VERSION").read_text() == f"{FITS}.10\n"
+
+    def test_source_of_another_release(self, box: Sandbox) -> None:
+        """The machine had another Debian when it was unpacked."""
+        self.cached_package(box)
+        self.apt(box, "deb file:/nowhere bookworm main\n")
+        fake_qemu(box.stock, "5.2.0")
+        box.stock.with_name("qemu-stock.stamp").write_text("Debian 1:5.2\n")
+        done = box.run("get-qemu")
+        assert done.returncode in (0, 1), done.stderr
+        assert (box.stock / "VERSION").read_text() == f"{QEMU}\n"
+
     def test_mirror_out_of_reach_uses_the_cache(self, box: Sandbox) -> None:
         self.cached_package(box)
         self.apt(box, "deb file:/nowhere bookworm main\n")
