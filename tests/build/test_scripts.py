@@ -885,6 +885,63 @@ def test_install_without_a_build(box: Sandbox) -> None:
     assert "make builds it" in one_sentence(done, "install-qemu")
 
 
+class TestInstall:
+    """What meson would install is a file of 64 KiB."""
+
+    PROGRAM = b"new" * (1 << 14)
+
+    @pytest.fixture(name="prefix")
+    def fixture_prefix(self, box: Sandbox) -> Path:
+        """Where an old QEMU is, and a build that is configured for it."""
+        prefix = box.top / "prefix"
+        (prefix / "bin").mkdir(parents=True)
+        (prefix / "bin/qemu-system-x86_64").write_bytes(b"old")
+        (box.top / "program").write_bytes(self.PROGRAM)
+        meson = box.top / "meson"
+        meson.write_text(
+            f"#!/bin/sh\nmkdir -p $DESTDIR{prefix}/bin && ln {box.top}/program"
+            f" $DESTDIR{prefix}/bin/qemu-system-x86_64\n"
+        )
+        meson.chmod(0o755)
+        qemu = box.build / "qemu"
+        qemu.mkdir(parents=True)
+        (qemu / "build.ninja").touch()
+        (qemu / "config-host.mak").write_text(f"MESON={meson}\n")
+        (qemu / ".configured-with").write_text(f"--prefix={prefix}\n")
+        return prefix
+
+    def test_others_can_run_it(self, box: Sandbox, prefix: Path) -> None:
+        shutil.rmtree(prefix)
+        done = box.run(
+            "install-qemu", PREFIX=prefix,
+            wrapper=["bash", "-c", 'umask 077; exec "$@"', "bash"],
+        )
+        assert done.returncode == 0, done.stderr
+        file = prefix / "bin/qemu-system-x86_64"
+        assert file.read_bytes() == self.PROGRAM
+        for path in (prefix, prefix / "bin", file):
+            assert path.stat().st_mode & 0o777 == 0o755
+
+    def test_without_room_the_old_one_stays(
+        self, box: Sandbox, prefix: Path
+    ) -> None:
+        full = 'trap "" XFSZ; ulimit -f 9; exec "$@"'
+        done = box.run(
+            "install-qemu", PREFIX=prefix, wrapper=["bash", "-c", full, "bash"]
+        )
+        assert "left as it was" in one_sentence(done, "install-qemu")
+        (file,) = (prefix / "bin").iterdir()
+        assert file.read_bytes() == b"old"
+
+    def test_other_prefix(self, box: Sandbox, prefix: Path) -> None:
+        other = box.top / "other"
+        done = box.run("install-qemu", PREFIX=other)
+        assert f"another PREFIX than {other};" in one_sentence(
+            done, "install-qemu"
+        )
+        assert prefix.exists() and not other.exists()
+
+
 @pytest.mark.parametrize("kind", ["stock", "patched"])
 def test_configure_that_fails_shows_its_log(box: Sandbox, kind: str) -> None:
     done = box.run(
