@@ -146,16 +146,19 @@ kbuild_step() {
 }
 
 # run_logged TITLE LOG COMMAND...: the command's output goes to LOG; what is
-# shown is $step_of LOG, often on a terminal and seldom elsewhere.
+# shown is $step_of LOG, often on a terminal and seldom elsewhere.  The command and
+# all that it starts are a process group: none of it goes on without the lock.
 step_of=ninja_step
 run_logged() {
     local title=$1 log=$2 pid status=0 step tick=30 start=$SECONDS shown=$SECONDS
     shift 2
     make_dir "$(dirname "$log")"
     [ -t 1 ] && tick=1
+    set -m
     "$@" >"$log" 2>&1 </dev/null {lock_fd}>&- &
+    set +m
     pid=$!
-    trap 'kill -- "$pid" 2>/dev/null; exit 130' INT TERM
+    trap 'kill -- "-$pid" 2>/dev/null; wait "$pid" || :; exit 130' INT TERM HUP
     while kill -0 "$pid" 2>/dev/null; do
         sleep 0.2
         [ $((SECONDS - shown)) -ge "$tick" ] || continue
@@ -168,7 +171,7 @@ run_logged() {
         fi
     done
     wait "$pid" || status=$?
-    trap - INT TERM
+    trap - INT TERM HUP
     [ ! -t 1 ] || printf '\r\033[K'
     if [ "$status" -ne 0 ]; then
         tail -n 30 "$log" >&2

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -940,6 +941,23 @@ class TestInstall:
             done, "install-qemu"
         )
         assert prefix.exists() and not other.exists()
+
+
+def test_nothing_goes_on_when_a_build_is_ended(box: Sandbox) -> None:
+    """Another build would get the lock, and run beside it."""
+    log = box.top / "log"
+    script = (
+        f". {SCRIPTS}/lib/common.sh; slow() {{ sleep 1000 & echo $!; wait; }}; "
+        f"run_logged slow {log} slow"
+    )
+    with subprocess.Popen(["bash", "-c", script], env=box.env) as process:
+        while not log.exists() or not log.read_text():
+            time.sleep(0.05)
+        sleep = Path("/proc") / log.read_text().strip()
+        assert sleep.exists()
+        process.terminate()
+        assert process.wait(10) == 130
+    assert not sleep.exists() or "\tZ" in (sleep / "status").read_text()
 
 
 @pytest.mark.parametrize("kind", ["stock", "patched"])
