@@ -7,6 +7,7 @@
 set -euo pipefail
 
 me=${0##*/}
+unset CDPATH # with it, cd would print where it went
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 shared=$(realpath -m "${FDT_BUILD:-$root/build}") # by all releases
 cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/fast-dirty-tracking}

@@ -397,6 +397,19 @@ class TestGetFromDebian:
         assert done.returncode in (0, 1), done.stderr
         assert (box.stock / "VERSION").read_text() == f"{QEMU}\n"
 
+    def test_named_source_is_not_for_the_other_release(
+        self, box: Sandbox
+    ) -> None:
+        self.apt(box, "deb file:/nowhere sid main\n")
+        done = subprocess.run(
+            [ROOT / "tests/run-pytest", "--other-release", "get-qemu", "--"],
+            env={**box.env, "QEMU_SRC": str(fake_qemu(box.top / "qemu"))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "no mirror of Debian" in done.stderr
+
     def test_mirror_out_of_reach_uses_the_cache(self, box: Sandbox) -> None:
         self.cached_package(box)
         self.apt(box, "deb file:/nowhere bookworm main\n")
@@ -941,6 +954,19 @@ class TestInstall:
             done, "install-qemu"
         )
         assert prefix.exists() and not other.exists()
+
+
+def test_cdpath(box: Sandbox) -> None:
+    """cd prints where it goes if CDPATH took it there."""
+    done = subprocess.run(
+        ["scripts/lib/release-dir"],
+        cwd=ROOT,
+        env={**box.env, "FDT_BUILD": "", "CDPATH": f".:{ROOT.parent}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{ROOT}/build\n"
 
 
 def test_nothing_goes_on_when_a_build_is_ended(box: Sandbox) -> None:
