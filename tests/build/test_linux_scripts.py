@@ -411,3 +411,52 @@ def check_config(
         text=True,
         check=False,
     )
+
+
+def build_step(
+    box: LinuxBox, function: str, stubs: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Call a function of build-kernel, with others in place of what it calls."""
+    script = (
+        f". {ROOT}/scripts/lib/common.sh; . {ROOT}/scripts/lib/kbuild.sh; "
+        f"eval \"$(sed -n '/^{function}()/,/^}}/p' "
+        f'{ROOT}/scripts/build-kernel)"; {stubs} {function} "$@"'
+    )
+    return subprocess.run(
+        ["bash", "-c", script, "build-kernel", *arguments],
+        env=box.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("kind", "stays"), [("stock", False), ("debug", True)])
+def test_objects_of_an_older_stock_kernel_go(
+    box: LinuxBox, kind: str, stays: bool
+) -> None:
+    """Debian's newer files may be older than these."""
+    old = box.build / "linux" / kind / "tree/obj/old.o"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    steps = "assemble_source link_tree configure run_logged install_kernel finished"
+    stubs = "source=; wanted=; " + " ".join(
+        f"{step}() {{ :; }};" for step in steps.split()
+    )
+    done = build_step(box, "build_kind", stubs, kind)
+    assert done.returncode == 0, done.stderr
+    assert old.exists() == stays
+
+
+def test_objects_that_are_half_taken_over_are_not_there(
+    box: LinuxBox
+) -> None:
+    """A vmlinux there is taken for that of this kernel."""
+    objects = box.build / "linux/stock/tree/obj"
+    objects.mkdir(parents=True)
+    (objects / "vmlinux").touch()
+    stubs = "kind_is_built() { :; }; move_tools() { exit 9; };"
+    tree = box.build / "linux/patched/tree"
+    done = build_step(box, "begin_with_stock", stubs, "patched", str(tree))
+    assert done.returncode == 9
+    assert not (tree / "obj").exists()
