@@ -26,7 +26,7 @@ from . import figures, steps
 from .codes import LONGEST, show, texts
 from .host import Host, Unfit, read
 from .mechanism import NoAnswer, ask
-from .result import Invalid, Result, Trial, parse
+from .result import Invalid, Result, Trial, parse, wrapped
 from .run import PAGE, RESULT, Store, after_death, keep_result, run_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,6 +142,18 @@ def tools_of(given: argparse.Namespace) -> steps.Tools:
     return steps.Tools(given.selftests, given.engine)
 
 
+def unknown(text: str, known: Iterable[steps.Step]) -> Trial:
+    """A failure, since no test was chosen.
+
+    A page has no room for the whole names.
+    """
+    begins = ", ".join(dict.fromkeys(step.name.split()[0] for step in known))
+    sentence = (f'no test has "{text}" in its name; '
+                f"the names begin with {begins}")
+    return Trial(f"qualify.only={text}", "fail", 0.0,
+                 "\n".join(wrapped([sentence])))
+
+
 def try_all(given: argparse.Namespace, result: Result, store: Store,
             say: Callable[[str], None]) -> None:
     """Check once, or soak round by round."""
@@ -149,8 +161,11 @@ def try_all(given: argparse.Namespace, result: Result, store: Store,
     rounds: Iterable[Iterable[steps.Step]] = (steps.check(tools, cpus),)
     if given.mode == "soak":
         rounds = (steps.soak(tools, cpus, number) for number in itertools.count(1))
-    for one in rounds:
-        wanted = [step for step in one if given.only in step.name]
+    for number, one in enumerate(rounds, 1):
+        known = list(one)
+        wanted = [step for step in known if given.only in step.name]
+        if number == 1 and not wanted:
+            result.tests.append(unknown(given.only, known))
         run_all(wanted, result, store, say, kernel_log)
         if not wanted or not result.passed:
             break

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from qualify.__main__ import PASSED, UNFIT, judged, main, speaker
+from qualify import __main__ as program
+from qualify.__main__ import FAILED, PASSED, UNFIT, judged, main, speaker
 from qualify.codes import unpacked
 from qualify.host import Cpu, Host
-from qualify.result import Trial
+from qualify.result import PAGE_WIDTH, Trial, parse
 
 from .test_result import make
 
@@ -57,6 +58,31 @@ def test_host_that_is_not_fit(
     assert page.startswith("FAIL: ") and page[6:] in capsys.readouterr().out
     assert not (tmp_path / "result.json").exists()
     assert (tmp_path / "result-1.json").read_text() == "of another host"
+
+
+@pytest.mark.parametrize(("mode", "begins"), [
+    ("check", "begin with migration, write_protect_all_test, dirty_bitmap_fd_test,"),
+    ("soak", "begin with migration, dirty_tracking_fuzz_test, write_protect_race_test"),
+])
+def test_text_that_no_test_has(
+    mode: str, begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing was tried, whatever else is well; the page says all of it."""
+    cpu = Cpu("GenuineIntel", "x", 6, 85, 4, "none")
+    host = Host(cpu, 4, 4096, {"dirty-bits": True}, {**OURS, **INTEL})
+    monkeypatch.setattr(program, "read", lambda memory: host)
+    monkeypatch.setattr(program, "ask", lambda qemu: ("dirty-bits", "best"))
+    monkeypatch.setattr(program, "kernel_log", str)
+    assert main([mode, "--only", "raec", "--store", str(tmp_path)]) == FAILED
+    page = (tmp_path / "result.txt").read_text()
+    assert capsys.readouterr().out == page
+    assert page.startswith("FAIL: qualify.only=raec failed; 1 passed\n")
+    assert f'no test has "raec" in its name; the names {begins}' in (
+        " ".join(page.split()))
+    kept = parse((tmp_path / "result.json").read_text())
+    assert kept.verdict == "FAIL" and kept.tests[-1].outcome == "fail"
+    assert max(map(len, kept.tests[-1].said.splitlines())) <= PAGE_WIDTH
 
 
 def test_texts_of_the_codes(
