@@ -77,9 +77,9 @@ class Etc:
         self.top = top
         self.rules = top / "apparmor.d/abstractions/libvirt-qemu"
         self.local = top / "apparmor.d/local/abstractions/libvirt-qemu"
-        ours = self.rules.with_name("libvirt-qemu.d") / NAME
-        ours.parent.mkdir(parents=True)
-        ours.write_text((PACKAGING / "apparmor").read_text())
+        self.ours = self.rules.with_name("libvirt-qemu.d") / NAME
+        self.ours.parent.mkdir(parents=True)
+        self.ours.write_text((PACKAGING / "apparmor").read_text())
 
     def call(self, script: str, *arguments: str) -> None:
         """Have dpkg's shell run one of the package's scripts."""
@@ -127,6 +127,18 @@ def test_rule_without_libvirt(etc: Etc) -> None:
     etc.rules.write_text(OLD)
     etc.call("postinst", "triggered", str(etc.rules))
     assert etc.local.read_text() == RULE
+
+
+def test_rule_that_was_removed(etc: Etc) -> None:
+    """dpkg respects that the administrator wants none; our line goes, too."""
+    etc.rules.write_text(OLD)
+    etc.ours.unlink()
+    etc.call("postinst", "configure", "1")
+    assert not etc.local.exists()
+    etc.local.parent.mkdir(parents=True)
+    etc.local.write_text(RULE)
+    etc.call("postinst", "triggered", str(etc.rules))
+    assert etc.local.read_text() == ""
 
 
 def test_rule_after_update_of_libvirt(etc: Etc) -> None:
