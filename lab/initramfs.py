@@ -119,5 +119,6 @@ def make_initramfs(
             cwd=root,
             input=b"".join(os.fsencode(name) + b"\0" for name in names),
             stdout=file,
+            stderr=subprocess.PIPE,
             check=True,
         )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -60,6 +61,9 @@ LOGS_KEPT = 200
 COMPLAINED = 123  # the guest's kernel panicked, warned or died
 TIMED_OUT = 124
 LAB_FAILED = 125  # the lab itself, before or beside COMMAND
+
+# What write() says where there is no room.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 EPILOG = f"""\
 exit status:
@@ -604,11 +608,27 @@ def intel_command(
     return [str(bochs), "-q", "-f", str(work / "bochsrc")]
 
 
-def write_all(fd: int, data: bytes) -> None:
+@contextlib.contextmanager
+def writing(name: str) -> Iterator[None]:
+    """An error of write() has no name of a file; give it one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or name
+        raise
+
+
+def write_all(fd: int, data: bytes, name: str) -> None:
     """Pass data on; a reader that has left does not end the machine."""
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(BrokenPipeError), writing(name):
         while data:
             data = data[os.write(fd, data) :]
+
+
+def tell(text: str) -> None:
+    """Say it on stderr; if that is full, the exit status has to do."""
+    with contextlib.suppress(OSError):
+        write_all(2, f"{text}\n".encode(errors="backslashreplace"), "stderr")
 
 
 class Machine:
@@ -695,10 +715,11 @@ class Machine:
             for line in self.emulator_said.splitlines()
             if line.startswith("hostile: ")
         ]
-        with self.log_path.open("a") as log:
+        with writing(str(self.log_path)), self.log_path.open("a") as log:
             log.writelines(counted)
         if self.options.log_copy:
-            shutil.copyfile(self.log_path, self.options.log_copy)
+            with writing(self.options.log_copy):
+                shutil.copyfile(self.log_path, self.options.log_copy)
 
     def attend(
         self, process: subprocess.Popen[bytes], readers: dict[str, int]
@@ -720,13 +741,13 @@ class Machine:
                     if not data:
                         select.unregister(key.fd)
                     elif key.data == "out":
-                        write_all(1, data)
+                        write_all(1, data, "stdout")
                     elif key.data == "err":
-                        write_all(2, data)
+                        write_all(2, data, "stderr")
                     elif key.data == "status":
                         self.status += data
                     else:
-                        log.write(data)
+                        write_all(log.fileno(), data, str(self.log_path))
                         self.log += data
 
     def verdict(self) -> int:
@@ -735,7 +756,7 @@ class Machine:
         report = first_report(self.log.decode(errors="replace"))
         said = self.status.decode(errors="replace").strip()
         if report:
-            print("\n".join(report), file=sys.stderr)
+            tell("\n".join(report))
             panic = any("Kernel panic" in line for line in report)
             panic = panic or b"Kernel panic" in self.log
             what = "panicked" if panic else "complained"
@@ -778,6 +799,31 @@ def stop(number: int, _frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
+def cannot_use(error: OSError) -> str:
+    """What the lab has no access to, or no room for."""
+    if error.errno in FULL:
+        # Of a copy, the second one is what was written.
+        what = error.filename2 or error.filename or f"a file in {LAB}"
+        return (
+            f"{what} cannot be written ({error.strerror}); there must be "
+            "room for it"
+        )
+    what = error.filename or "the working directory"
+    return (
+        f"{what} cannot be used ({error.strerror}); it must be there, and "
+        "the caller must have the right to"
+    )
+
+
+def has_failed(error: subprocess.CalledProcessError) -> str:
+    """Which program could not make its part of the machine."""
+    said = error.stderr.decode(errors="replace").strip().splitlines()
+    return (
+        f"{error.cmd[0]} failed ({(said or ['it said nothing'])[-1]}); the "
+        f"disk that has {LAB} may be full"
+    )
+
+
 def main(words: Sequence[str]) -> int:
     """Returns: the exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -791,16 +837,13 @@ def main(words: Sequence[str]) -> int:
         machine.run()
         return machine.verdict()
     except Failure as failure:
-        print(f"lab: {failure}", file=sys.stderr)
+        tell(f"lab: {failure}")
         return failure.status
+    except subprocess.CalledProcessError as error:
+        tell(f"lab: {has_failed(error)}")
     except OSError as error:
-        what = error.filename or "the working directory"
-        print(
-            f"lab: {what} cannot be used ({error.strerror}); it must be "
-            "there, and the caller must have the right to",
-            file=sys.stderr,
-        )
-        return LAB_FAILED
+        tell(f"lab: {cannot_use(error)}")
+    return LAB_FAILED
 
 
 if __name__ == "__main__":

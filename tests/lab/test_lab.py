@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,28 @@ PROVOKED = [
     ("EXCEPTION", "BUG: kernel NULL pointer dereference", "panicked"),
     ("PANIC", "Kernel panic - not syncing: dumptest", "panicked"),
 ]
+
+# The lab without a machine: its emulator only writes.
+ALONE = f"""
+import sys
+from pathlib import Path
+sys.path.append({str(ROOT / "lab")!r})
+import lab
+lab.find_emulator = lambda options: Path("emulator").absolute()
+lab.find_kernel = Path
+sys.exit(lab.main(["--kernel", "/etc/hostname", *sys.argv[1:], "--", "true"]))
+"""
+EMULATOR = """\
+#!/bin/sh
+for word; do
+    case $word in
+    "file,id=$WRITES,path="*) seq 1000000 >"${word##*=}" ;;
+    esac
+done
+"""
+SMALL_DISK = ["unshare", "--mount", "sh", "-c",
+              'mount -t tmpfs -o size=2m tmpfs build && exec "$@"', "sh"]
+NO_SPACE = "No space left on device"
 
 # These are the lab's own, and have only what COMMAND must find there.
 HIDDEN = ["/tmp", "/var/tmp", "/run", "/dev/shm"]
@@ -499,3 +523,84 @@ class TestRefusals:
         assert ended.status == LAB_FAILED
         assert "the emulator ended with status 1" in ended.sentence
         assert "abacus" in ended.sentence
+
+
+class TestNoRoom:
+    """The lab tells in one sentence what is full, and it is no COMMAND's."""
+
+    @pytest.fixture(name="where")
+    def fixture_where(self, tmp_path: Path) -> Path:
+        """Where a lab of its own is called from."""
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "build").mkdir()
+        (tmp_path / "alone.py").write_text(ALONE)
+        (tmp_path / "emulator").write_text(EMULATOR)
+        (tmp_path / "emulator").chmod(0o755)
+        return tmp_path
+
+    def said(
+        self, where: Path, options: str, writes: str = "",
+        within: Sequence[str] = (),
+    ) -> str:
+        """What the lab says; writes is the line that the emulator writes to."""
+        path = f"{where}/bin:{os.environ['PATH']}"
+        done = subprocess.run(
+            [*within, "sh", "-c",
+             f"exec /usr/bin/python3 -B alone.py {options}"],
+            cwd=where,
+            env={**os.environ, "FDT_BUILD": str(where / "build"),
+                 "PATH": path, "WRITES": writes},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == LAB_FAILED, done.stderr
+        return done.stderr
+
+    @pytest.mark.parametrize(("writes", "options", "name"), [
+        ("out", ">/dev/full", "stdout"),
+        ("log", "--log /dev/full", "/dev/full"),
+    ])
+    def test_output(
+        self, where: Path, writes: str, options: str, name: str
+    ) -> None:
+        assert self.said(where, options, writes) == (
+            f"lab: {name} cannot be written ({NO_SPACE}); there must be room "
+            "for it\n"
+        )
+
+    def test_stderr(self, where: Path) -> None:
+        """The status is all that can be told."""
+        assert self.said(where, "2>/dev/full", "err") == ""
+
+    @pytest.mark.parametrize(("writes", "options", "name"), [
+        ("log", "", r"\d+-\d+-\d+\.log"),
+        ("", "--cpu intel", r"run\.\w+/root/.+"),
+    ])
+    def test_disk_of_the_lab(
+        self, where: Path, writes: str, options: str, name: str
+    ) -> None:
+        """It has room for init, but not for what comes next."""
+        if os.geteuid() != 0:
+            pytest.skip("only root can mount a small file system")
+        said = self.said(where, options, writes, SMALL_DISK)
+        assert re.fullmatch(
+            f"lab: {where}/build/lab/{name} cannot be written "
+            rf"\({NO_SPACE}\); there must be room for it\n", said
+        ), said
+
+    @pytest.mark.parametrize(("program", "said", "status"), [
+        ("cpio", f"cpio: write error: {NO_SPACE}", 2),
+        ("xorriso", "xorriso : FAILURE : Image size exceeds free space", 32),
+    ])
+    def test_program_that_makes_the_machine(
+        self, where: Path, program: str, said: str, status: int
+    ) -> None:
+        path = where / "bin" / program
+        path.write_text(f"#!/bin/sh\necho '{said}\n' >&2\nexit {status}\n")
+        path.chmod(0o755)
+        assert self.said(where, "--cpu intel") == (
+            f"lab: {program} failed ({said}); the disk that has "
+            f"{where}/build/lab may be full\n"
+        )
