@@ -22,7 +22,6 @@ GREETING = "writer ready"  # of the guest, on its serial line
 LACKING = {
     "ccid-emulated",
     "ccid-passthru",
-    "dbus-vmstate",
     "display-dbus",
     "egl-headless",
     "egl-headless.rendernode",
