@@ -11,7 +11,7 @@ import termios
 import pytest
 
 from .cases import BY_FAULTS, COLLECTED, migrate_identical, to_be_cancelled
-from .guest import Writer
+from .guest import MIB, Writer
 from .migrate import UNLIMITED, info, set_capabilities
 from .qmp import QMPError
 from .test_dirty_rate import LIMIT_MB, measure
@@ -137,7 +137,8 @@ def test_while_a_failed_migration_ends(ours: Qemu) -> None:
     The thread is stuck by that time: nobody reads its messages about the zero
     pages behind them, and these are too many for a socket.
     """
-    config = Config(ours, "kvm", mib=256, writer=Writer(mib=1))
+    config = Config(ours, "kvm", mib=256, writer=Writer(mib=1),
+                    extra=("-m", "256M,slots=1,maxmem=1G"))
     with VM("src", config) as src, \
             socket.socket(socket.AF_UNIX) as listener:
         src.wait_writing()
@@ -158,6 +159,12 @@ def test_while_a_failed_migration_ends(ours: Qemu) -> None:
         src.wait(lambda: info(src)["status"] == "failed", END_TIMEOUT,
                  "the migration did not fail")
         assert "migration" in refused(src, "log")
+        with pytest.raises(QMPError, match="in progress"):
+            src.qmp("migrate", uri=f"unix:{src.dir / 'migrate'}")
+        src.qmp("object-add", qom_type="memory-backend-ram", id="more",
+                size=16 * MIB)
+        with pytest.raises(QMPError, match="not allowed while migrating"):
+            src.qmp("device_add", driver="pc-dimm", id="dimm", memdev="more")
         main.close()
         src.wait(lambda: switched(src, "log"), END_TIMEOUT,
                  "the migration did not end")
