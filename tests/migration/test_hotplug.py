@@ -127,6 +127,25 @@ def test_plug_and_unplug(ours: Qemu, mechanism: Mechanism,
         migrate_identical(src, dst)
 
 
+@pytest.mark.parametrize("mechanism", [Mechanism(65536)], ids=str)
+def test_plug_while_measured(ours: Qemu, mechanism: Mechanism) -> None:
+    """The numbers of the vCPUs that are measured have a gap."""
+    machine = machine_for(mechanism)
+    config = Config(ours, ours.accel(mechanism), machine=machine,
+                    writer=Writer(hotplug=HOTPLUG_PORT[machine]),
+                    smp="1,maxcpus=4,sockets=1,cores=4")
+    with VM("src", config) as src:
+        src.wait_writing()
+        src.qmp("calc-dirty-rate", calc_time=2, mode="dirty-ring")
+        assert all(src.rates(0.5))
+        plug(src, IDLE_CORE)
+        src.wait(lambda: src.qmp("query-dirty-rate")["status"] == "measured",
+                 GUEST_TIMEOUT, "the dirty rate was not measured")
+        rates = src.qmp("query-dirty-rate")["vcpu-dirty-rate"]
+        assert [rate["id"] for rate in rates] == [0, 1, 2, IDLE_CORE]
+        assert rates[0]["dirty-rate"] > 0
+
+
 @pytest.fixture(name="paging", scope="module")
 def fixture_paging(ours: Qemu) -> None:
     """Skip where KVM cannot run a guest with page tables, as DIMMs need.
