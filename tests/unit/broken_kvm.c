@@ -604,7 +604,7 @@ static void run(char *line, int when)
     char name[16];
     unsigned long long n[ARGS] = { 0 };
     uint64_t args[ARGS];
-    int count = sscanf(line, "%15s %lli %lli %lli %lli %lli %lli", name, &n[0],
+    int count = sscanf(line, "%15s %llu %llu %llu %llu %llu %llu", name, &n[0],
                        &n[1], &n[2], &n[3], &n[4], &n[5]) - 1;
 
     for (int i = 0; i < ARGS; i++) {
