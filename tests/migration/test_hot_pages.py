@@ -180,9 +180,10 @@ def test_no_room(ours: Qemu, mechanism: Mechanism) -> None:
         src.wait_writing()
         add_bitmap(src, NO_ROOM_MIB)
         start(src, dst, NO_ROOM)
-        if syncs_beside(src):
-            wait_rounds(src, dst, 8, NO_ROOM)
-            assert waits(info(src)) == 0
+        if not syncs_beside(src):
+            pytest.skip("QEMU 8.0 and later have no rounds then")
+        wait_rounds(src, dst, 8, NO_ROOM)
+        assert waits(info(src)) == 0
         src.qmp("migrate-start-postcopy")
         finish(src, dst, NO_ROOM)
         assert_identical(src, dst)
