@@ -12,7 +12,8 @@ REPORT_LINES = 60
 COMPLAINTS = re.compile(
     r"""^\[\ *\d+\.\d+\]\ (?:watchdog:\ |rcu:\ )?(?:
         WARNING:
-      | BUG:
+      | BUG[:\ ]
+      | NMI\ watchdog:\ Watchdog\ detected
       | INFO:\ (?:task|rcu|lockdep|trying\ to\ register|possible)
       | Oops
       | Kernel\ panic

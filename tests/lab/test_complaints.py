@@ -29,6 +29,8 @@ CALM = (
     "[    9.000000] watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [bash:71]",
     "[    9.000000] INFO: task kvm:71 blocked for more than 120 seconds.",
     "[    9.000000] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+    "[    9.000000] BUG kmalloc-64 (Not tainted): Poison overwritten",
+    "[    9.000000] NMI watchdog: Watchdog detected hard LOCKUP on cpu 1",
     "[    9.000000] Kernel panic - not syncing: dumptest",
     "[    9.000000] Oops: 0000 [#1] PREEMPT SMP NOPTI",
     "[    9.000000] unchecked MSR access error: RDMSR from 0x1",
