@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.mutants import kernel as mutants
+
 from .lab import BUILD_KERNEL, Record, lab, must, selftests
 from .reached import VMLINUX, begins, fuzz, places, report
 from .shrink import FUZZER, ddmin, operations
@@ -71,14 +73,29 @@ def check(
         options=machine.options,
     )
     assert ended.status == 0, ended.stdout + ended.stderr
-    done = re.search(r"^(\d+) episodes, all is well$", ended.stdout, re.M)
-    assert done and int(done[1]) > 0, ended.stdout
+    done = re.search(r"^(\d+) episodes, (\d+) pages of the witness changed, "
+                     "all is well$", ended.stdout, re.M)
+    assert done and int(done[1]) > 0 and int(done[2]) > 0, ended.stdout
     record_property("episodes", int(done[1]))
+    record_property("witness-changes", int(done[2]))
 
 
 @pytest.mark.parametrize("machine", CHECKED, ids=str)
 def test_host_stays_whole(machine: Machine, record_property: Record) -> None:
     check(machine, 1, SECONDS, record_property)
+
+
+def test_lost_page_is_noticed() -> None:
+    """On a kernel that forgets to write-protect the children of a table."""
+    ended = lab(
+        selftests("patched") / FUZZER,
+        *("-s", "1", "-t", "60"),
+        kernel=mutants.build(),
+        seconds=300,
+        options=[*TDP, "--append", "kvm.mutant=no-children"],
+    )
+    assert re.search(r"page \d+ of the witness is lost",
+                     ended.stdout + ended.stderr), ended.stdout + ended.stderr
 
 
 @pytest.mark.soak

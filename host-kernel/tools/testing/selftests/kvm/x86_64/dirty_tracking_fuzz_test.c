@@ -369,8 +369,10 @@ int main(int argc, char *argv[])
 		return 0;
 	}
 	set_up_host();
+	count_witness_changes();
 	for (; seconds ? time(NULL) < begun + seconds : done < n; done++)
 		next_episode();
-	printf("%lu episodes, all is well\n", done);
+	printf("%lu episodes, %lu pages of the witness changed, all is well\n",
+	       done, *witness_changes);
 	return 0;
 }

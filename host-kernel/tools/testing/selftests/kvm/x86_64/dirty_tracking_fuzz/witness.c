@@ -16,6 +16,16 @@
 #define STILL_SLOT	11
 
 struct witness witness;
+unsigned long *witness_changes;
+
+void count_witness_changes(void)
+{
+	witness_changes = mmap(NULL, sizeof(*witness_changes),
+			       PROT_READ | PROT_WRITE,
+			       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	TEST_ASSERT(witness_changes != MAP_FAILED, "no memory: %s",
+		    strerror(errno));
+}
 
 void make_witness(void)
 {
@@ -127,10 +137,15 @@ static void copy_found(void)
 {
 	uint64_t page;
 
-	for (page = 0; page < WITNESS_PAGES; page++)
-		if (test_bit(page, witness.found))
-			memcpy((void *)WITNESS_COPY + page * PAGE,
-			       (void *)WITNESS_VIEW + page * PAGE, PAGE);
+	for (page = 0; page < WITNESS_PAGES; page++) {
+		void *copy = (void *)WITNESS_COPY + page * PAGE;
+		void *view = (void *)WITNESS_VIEW + page * PAGE;
+
+		if (test_bit(page, witness.found) && memcmp(copy, view, PAGE)) {
+			memcpy(copy, view, PAGE);
+			__sync_fetch_and_add(witness_changes, 1);
+		}
+	}
 }
 
 void take_and_copy(struct rng *rng)

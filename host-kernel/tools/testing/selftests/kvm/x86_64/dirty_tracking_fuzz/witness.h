@@ -28,6 +28,15 @@ struct witness {
 
 extern struct witness witness;
 
+/*
+ * How many pages have changed between two copies, in all episodes.  Each is a
+ * process, so they share it; a copy of what nobody writes to proves nothing.
+ */
+extern unsigned long *witness_changes;
+
+/* Maps witness_changes, before the first episode. */
+void count_witness_changes(void);
+
 /* Maps its memory.  Its slots come with witness_start(). */
 void make_witness(void);
 
