@@ -26,7 +26,7 @@ from . import figures, steps
 from .codes import LONGEST, show, texts
 from .host import Host, Unfit, read
 from .mechanism import NoAnswer, ask
-from .result import Invalid, Result, Trial, parse, wrapped
+from .result import MECHANISM, Invalid, Result, Trial, parse, wrapped
 from .run import PAGE, RESULT, Store, after_death, keep_result, run_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,7 +106,7 @@ def judged(host: Host, mechanism: str) -> Trial:
 
     A parameter of KVM that is not as the kernel has it is somebody's wish.
     """
-    name, kvm = "mechanism", host.parameters
+    name, kvm = MECHANISM, host.parameters
     if "kvm.dirty_tracking" not in kvm:
         return Trial(name, "fail", 0.0, "this kernel is not ours: KVM has no "
                      "parameter dirty_tracking")

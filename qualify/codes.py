@@ -43,8 +43,12 @@ HEADER = len("FDT1/100/100:")
 
 
 def shortened(result: Result) -> Result:
-    """Without what a page has no room for, either."""
-    tests = [replace(test, said="\n".join(test.said.splitlines()[-SAID_LINES:]))
+    """Without what a page has no room for, either.
+
+    A page counts all parts that were left out.
+    """
+    tests = [test if test.left_out else
+             replace(test, said="\n".join(test.said.splitlines()[-SAID_LINES:]))
              for test in result.tests]
     return replace(result, tests=tests, boot=result.boot[:SAID_LINES],
                    report=result.report[:SAID_LINES])

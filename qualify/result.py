@@ -12,6 +12,7 @@ import json
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,17 +22,29 @@ FORMAT = 1
 MODES = ("check", "soak", "measure")
 OUTCOMES = ("pass", "fail", "skip", "died")  # died: the host went down with it
 PAGE_WIDTH = 79
+PAGE_LINES = 48  # a screen's
 SAID_LINES = 12  # of a test that failed, on the page
+LEFT_OUT_LINES = 10  # of parts; with them, a page fits a screen of 25 lines
+MECHANISM = "mechanism"  # the trial that every check begins with
+TAP_SKIP = "# SKIP"
 
 
 @dataclass
 class Trial:
-    """One step: how it ended, and if it is not "pass", what was said."""
+    """One step: how it ended, and what was said.
+
+    If it passed, that is a line for each part that was left out.
+    """
 
     name: str
     outcome: str
     seconds: float
     said: str = ""
+
+    @property
+    def left_out(self) -> list[str]:
+        """The parts that did not run, though the test passed."""
+        return self.said.splitlines() if self.outcome == "pass" else []
 
 
 @dataclass
@@ -70,28 +83,43 @@ class Result:
         return sum(test.outcome == outcome for test in self.tests)
 
     @property
+    def tried(self) -> bool:
+        """Whether a test passed; QEMU's answer of its mechanism is none."""
+        return any(test.outcome == "pass" and test.name != MECHANISM
+                   for test in self.tests)
+
+    @property
     def passed(self) -> bool:
-        """Nothing failed, something passed, and the kernel is content."""
+        """Nothing failed, a test passed, and the kernel is content."""
         bad = self.count("fail") or self.count("died") or self.report
-        return self.count("pass") > 0 and not bad
+        return self.tried and not bad
 
     @property
     def verdict(self) -> str:
         """PASS, FAIL, or OPEN: a soak ends when somebody switches it off."""
         if self.passed:
             return "PASS"
-        bad = self.count("fail") or self.report or not self.count("pass")
+        bad = self.count("fail") or self.report or not self.count("died")
         return "FAIL" if self.mode != "soak" or bad else "OPEN"
 
     def as_json(self) -> str:
         """The file."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
-    def why(self) -> str:
-        """One sentence: what there is against the host."""
+    def counts(self) -> str:
+        """How many tests passed, and what did not run."""
         counts = f"{self.count('pass')} passed"
         if self.count("skip"):
             counts += f", {self.count('skip')} skipped"
+        parts = sum(len(test.left_out) for test in self.tests)
+        if parts:
+            were = "part was" if parts == 1 else "parts were"
+            counts += f"; {parts} {were} left out"
+        return counts
+
+    def why(self) -> str:
+        """One sentence: what there is against the host."""
+        counts = self.counts()
         for test in self.tests:
             if test.outcome == "died":
                 return (f"{counts}; then the host went down, or was switched off, "
@@ -103,8 +131,23 @@ class Result:
             more = f" and {len(failed) - 1} more" if failed[1:] else ""
             return f"{failed[0]}{more} failed; {counts}"
         if not self.passed:
-            return "nothing was tried"
+            skipped = self.count("skip")
+            return "nothing was tried" + (f"; {skipped} skipped" if skipped else "")
         return f"{counts}; the kernel has no complaint"
+
+    def left_out_lines(self, room: int) -> list[str]:
+        """The parts that were left out, in no more lines than ROOM."""
+        room = min(room - 2, LEFT_OUT_LINES)
+        parts = Counter((test.name, reason_of(part))
+                        for test in self.tests for part in test.left_out)
+        if not parts or room < 1:
+            return []
+        lines = list(wrapped(
+            f"{name}: {reason}" + (f" ({times} times)" if times > 1 else "")
+            for (name, reason), times in parts.items()))
+        if len(lines) > room:
+            lines[room - 1:] = ["and more, which result.json has"]
+        return ["", "left out:", *lines]
 
     @property
     def what(self) -> str:
@@ -138,7 +181,14 @@ class Result:
         if self.figures:
             lines += ["", f"{'':<40} {'stock':>12} {'ours':>12} {'ratio':>6}"]
             lines += map(figure_line, self.figures)
+        lines += self.left_out_lines(PAGE_LINES - len(lines))
         return "".join(f"{line[:PAGE_WIDTH]}\n" for line in lines)
+
+
+def reason_of(part: str) -> str:
+    """Why it was left out; cases of TAP share one."""
+    case, _, reason = part.partition(TAP_SKIP)
+    return reason.strip(" -:") or case.strip()
 
 
 def wrapped(lines: Iterable[str]) -> Iterator[str]:

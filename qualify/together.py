@@ -32,14 +32,18 @@ def start(command: Sequence[str], count: int) -> Started:
 
 
 def wait(started: Started) -> int:
-    """Returns: the exit status of all; prints what the one said that failed."""
+    """Returns: the exit status of all; prints what one said.
+
+    That is the one that failed, or the last: all leave out the same parts.
+    """
     while started:
         pid, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
         _, output = started.pop(pid)
-        if code != PASSED:
+        if code != PASSED or not started:
             output.seek(0)
             sys.stdout.buffer.write(output.read())
+        if code != PASSED:
             # A signal's number is negative.
             return code if code > 0 else 128 - code
     return PASSED

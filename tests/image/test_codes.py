@@ -67,6 +67,34 @@ def test_three_are_enough_on_a_screen_of_48_lines() -> None:
     assert len(texts(checked(), 48)) <= 3
 
 
+def partly() -> Result:
+    """Of a host without pages of 1 GiB or dirty bits: much was left out."""
+    result = checked()
+    pages = "no anonymous_hugetlb_1gb on this host\n" * 4
+    bits = "".join(
+        f"/kvm/case-{number}-dirty-bits # SKIP dirty-tracking=dirty-bits is not "
+        "possible: this host's KVM lacks KVM_CAP_DIRTY_BITS\n"
+        for number in range(14))
+    said = {"write_protect_all_test": "no such pages on this host\n" * 20,
+            "dirty_bits_test": pages, "engine test_kvm": bits,
+            "eager_page_split_test": f"{pages}no fault injection\n"}
+    for test in result.tests:
+        test.said = said.get(test.name, "").rstrip()
+    return result
+
+
+@pytest.mark.parametrize("rows", SCREENS)
+def test_parts_that_were_left_out(rows: int) -> None:
+    """None is cut, since the page counts them."""
+    result = partly()
+    read = unpacked(texts(result, rows))
+    assert read == result and read.page() == result.page()
+
+
+def test_parts_take_one_code_more() -> None:
+    assert len(texts(partly(), 48)) <= len(texts(checked(), 48)) + 1
+
+
 @pytest.mark.parametrize(("change", "sentence"), [
     (lambda given: given[:-1], "of 2 codes, number 2 is missing"),
     (lambda given: ["https://example.org"], "'https://example.org' is no code of ours; each is FDT1/N/M:..."),

@@ -85,6 +85,29 @@ def test_text_that_no_test_has(
     assert max(map(len, kept.tests[-1].said.splitlines())) <= PAGE_WIDTH
 
 
+@pytest.mark.parametrize(("status", "verdict", "begins"), [
+    (4, FAILED, "FAIL: nothing was tried; 1 skipped\n"),
+    (0, PASSED, "PASS: 2 passed; the kernel has no complaint\n"),
+])
+def test_mechanism_alone_does_not_pass(
+    status: int, verdict: int, begins: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All chosen tests are skipped: no PML on AMD."""
+    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
+    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
+    monkeypatch.setattr(program, "read", lambda memory: host)
+    monkeypatch.setattr(program, "ask", lambda qemu: ("dirty-bits", "best"))
+    monkeypatch.setattr(program, "kernel_log", str)
+    selftest = tmp_path / "x86_64/pml_test"
+    selftest.parent.mkdir()
+    selftest.write_text(f"#!/bin/sh\nexit {status}\n")
+    selftest.chmod(0o755)
+    assert main(["check", "--only", "pml", "--selftests", str(tmp_path),
+                 "--store", str(tmp_path)]) == verdict
+    assert (tmp_path / "result.txt").read_text().startswith(begins)
+
+
 def test_texts_of_the_codes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,11 @@ HOST = {
 GOOD = Trial("dirty_bits_test", "pass", 3.25)
 BAD = Trial("race bits", "fail", 20.0, "begun\npage 7 is lost\n")
 DIED = Trial("migrate ring", "died", 0.0)
+CHOICE = Trial("mechanism", "pass", 0.0)
+PARTLY = Trial("dirty_bits_test", "pass", 3.25,
+               "no SMM\nno huge pages\nno huge pages")
+CASES = Trial("engine test_kvm", "pass", 9.0,
+              "/kvm/a # SKIP no bits\n/kvm/b # SKIP no bits\n/kvm/c # SKIP")
 
 
 def make(*tests: Trial, **more: Any) -> Result:
@@ -48,17 +53,60 @@ def test_pass() -> None:
     (make(GOOD, DIED), "1 passed; then the host went down, or was switched off, during migrate ring"),
     (make(GOOD, report=["[ 1.0] WARNING: CPU: 1"]), "the kernel says: [ 1.0] WARNING: CPU: 1"),
     (make(), "nothing was tried"),
-    (make(Trial("a", "skip", 0.0)), "nothing was tried"),
+    (make(Trial("a", "skip", 0.0)), "nothing was tried; 1 skipped"),
+    (make(CHOICE), "nothing was tried"),
+    (make(CHOICE, Trial("pml_test", "skip", 0.1)), "nothing was tried; 1 skipped"),
 ])
 def test_fail(one: Result, why: str) -> None:
     assert not one.passed
     assert " ".join(one.page().split()).startswith(f"FAIL: {why} AMD EPYC")
 
 
+def test_parts_that_were_left_out() -> None:
+    """The verdict counts them, and the page has the reasons."""
+    one = make(CHOICE, PARTLY, Trial("pml_test", "skip", 0.1, "no PML"), CASES)
+    counts = "PASS: 3 passed, 1 skipped; 6 parts were left out; the kernel"
+    assert one.passed and one.page().startswith(counts) and counts in row(one)
+    assert one.page().endswith(
+        "\n\nleft out:\ndirty_bits_test: no SMM\n"
+        "dirty_bits_test: no huge pages (2 times)\n"
+        "engine test_kvm: no bits (2 times)\nengine test_kvm: /kvm/c\n")
+    assert parse(one.as_json()) == one
+
+
+def test_all_parts_ran() -> None:
+    assert "left out" not in make(GOOD).page()
+
+
+def test_only_who_passes_has_left_out_parts() -> None:
+    """What others say is not read as such."""
+    page = make(GOOD, BAD, Trial("a", "skip", 0.0, "no SMM\n")).page()
+    assert "left out" not in page
+
+
+def test_page_with_parts_is_a_small_screen() -> None:
+    """The verdict stays on a screen of 25 lines, of which two are not ours."""
+    parts = "\n".join(f"reason {number} {'z ' * 60}" for number in range(40))
+    one = make(Trial("a", "pass", 1.0, parts), boot=["x " * 60])
+    lines = one.page().splitlines()
+    assert "40 parts were left out" in lines[0]
+    assert len(lines) <= 23 and max(map(len, lines)) <= 79
+    assert "a: reason 0 z" in one.page()
+    assert lines[-1] == "and more, which result.json has"
+
+
+def test_result_of_before_parts_were_kept() -> None:
+    """Tests that passed had said nothing."""
+    text = make(CHOICE, GOOD).as_json()
+    assert '"said": ""' in text and parse(text).why() == (
+        "2 passed; the kernel has no complaint")
+
+
 def test_page_is_a_screen() -> None:
     said = "".join(f"{number} {'x' * 200}\n" for number in range(100))
     one = make(
         *(Trial(f"t{number}", "fail", 1.0, said) for number in range(50)),
+        *(Trial(f"p{number}", "pass", 1.0, "a\nb") for number in range(50)),
         report=[f"line {number} {'y' * 200}" for number in range(60)],
         figures=[Figure(f"figure {n}", "us", 10.0, 4.0) for n in range(8)],
     )
@@ -66,7 +114,8 @@ def test_page_is_a_screen() -> None:
     assert len(lines) <= 50
     assert max(map(len, lines)) <= 79
     assert "99 xxx" in one.page() and "87 xxx" not in one.page()
-    assert lines[-1].endswith(" 2.50")
+    assert any(line.endswith(" 2.50") for line in lines)
+    assert "100 parts were left out" in one.counts()
 
 
 def test_it_is_read_as_it_was_written() -> None:
@@ -87,6 +136,12 @@ def test_soak_that_was_switched_off() -> None:
     assert "| OPEN: 2 passed; then" in row(one)
     one.tests.append(BAD)
     assert one.verdict == "FAIL"
+    skipped = make(CHOICE, Trial("pml_test", "skip", 0.1))
+    skipped.mode = "soak"
+    assert skipped.verdict == "FAIL"
+    first = make(CHOICE, DIED)
+    first.mode = "soak"
+    assert first.verdict == "OPEN"
     assert make(GOOD, DIED).verdict == "FAIL"
 
 

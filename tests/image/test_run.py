@@ -16,7 +16,7 @@ import pytest
 
 from qualify.result import Result, Trial, parse
 from qualify.run import Store, after_death, run, run_all
-from qualify.steps import Step
+from qualify.steps import Step, at_once
 
 from .test_result import make
 
@@ -51,6 +51,43 @@ class Host:
 def test_outcome(text: str, outcome: str, said: str) -> None:
     done, _ = run(shell(text))
     assert (done.outcome, done.said) == (outcome, said)
+
+
+@pytest.mark.parametrize(("printed", "parts"), [
+    ("  no anonymous_hugetlb_1gb on this host, skipping test\n",
+     ["no anonymous_hugetlb_1gb on this host"]),
+    ("a\n\nno SMM, skipping test\nb\n  no such pages, skipping test\nc\n"
+     "  no such pages, skipping test\n",
+     ["no SMM", "no such pages", "no such pages"]),
+    ("1..2\nok 1 /kvm/log\nok 2 /kvm/dirty-bits # SKIP there are none\n",
+     ["/kvm/dirty-bits # SKIP there are none"]),
+    ("    ok 12 - a case # SKIP no reason\n", ["a case # SKIP no reason"]),
+    ("ok 1 # SKIP of the kernel's\n", ["# SKIP of the kernel's"]),
+    ("1..0 # SKIP - no TSC\n", ["# SKIP - no TSC"]),
+    ("# SKIP no huge pages\n", ["# SKIP no huge pages"]),
+    ("ok 1 /kvm/skipping\n# skipping test, not\n", []),
+])
+def test_parts_that_are_left_out(printed: str, parts: list[str]) -> None:
+    """A test that passes says what of it did not run, and nothing else."""
+    done, _ = run(Step("a test", ("printf", "%s", printed), 60.0))
+    assert (done.outcome, done.said.splitlines()) == ("pass", parts)
+
+
+def test_left_out_by_programs_that_run_at_once(tmp_path: Path) -> None:
+    """They all leave out the same."""
+    step = shell("echo no SMM, skipping test")
+    done, _ = run(at_once(step, 3))
+    assert (done.outcome, done.said) == ("pass", "no SMM")
+
+
+def test_page_has_what_was_left_out(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.run(shell("exit 0", name="one"),
+             shell("echo '  no huge pages, skipping test'", name="two"))
+    page = (tmp_path / "result.txt").read_text()
+    assert page.startswith("PASS: 2 passed; 1 part was left out; the kernel")
+    assert page.endswith("\nleft out:\ntwo: no huge pages\n")
+    assert parse((tmp_path / "result.json").read_text()) == host.result
 
 
 def test_command_that_is_not_there() -> None:
