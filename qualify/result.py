@@ -132,7 +132,8 @@ class Result:
             return f"{failed[0]}{more} failed; {counts}"
         if not self.passed:
             skipped = self.count("skip")
-            return "nothing was tried" + (f"; {skipped} skipped" if skipped else "")
+            more = f"; {skipped} skipped" if skipped else ""
+            return f"nothing was tried{more}"
         return f"{counts}; the kernel has no complaint"
 
     def left_out_lines(self, room: int) -> list[str]:

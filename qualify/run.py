@@ -32,7 +32,8 @@ MARK = re.compile(rf"\] qualify: (.+){re.escape(GOES_ON)}$", re.M)
 OUTCOMES = {PASSED: "pass", SKIPPED: "skip"}
 # What a KVM selftest's print_skip() prints, and a case of TAP that is skipped.
 LEFT_OUT = re.compile(
-    rf"^\s*(?:(.+), skipping test|(?:ok \d+ ?|1\.\.0 )?(?:- )?(.*{TAP_SKIP}.*))$",
+    r"^\s*(?:(.+), skipping test"
+    rf"|(?:ok \d+ ?|1\.\.0 )?(?:- )?(.*{TAP_SKIP}.*))$",
     re.M,
 )
 
