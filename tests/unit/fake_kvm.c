@@ -1018,8 +1018,9 @@ static int enable_ring(FakeKvm *k, uint64_t bytes)
 {
     uint64_t entries = bytes / sizeof(struct kvm_dirty_gfn);
 
+    /* KVM's reserves are no powers of two: no ring is all reserve. */
     if (!k->config.ring_max || !bytes || (bytes & (bytes - 1)) ||
-        entries < k->config.reserve) {
+        entries <= k->config.reserve) {
         return -EINVAL;
     }
     if (bytes < (uint64_t)sysconf(_SC_PAGESIZE) && !k->config.tiny_rings) {
