@@ -270,6 +270,10 @@ uint64_t cpu_physical_memory_forget(RAMBlock *rb, unsigned long first,
     unsigned long end = first + pages, kept;
     uint64_t count = 0;
 
+    /* Memory that is shared and stays where it is has no bitmap. */
+    if (!rb->bmap) {
+        return 0;
+    }
     for (; first < end; first = kept + 1) {
         kept = next_taken(rb, end, first);
         count += page_bitmap_clear(rb->bmap, first, kept - first);

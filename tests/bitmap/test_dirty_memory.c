@@ -436,6 +436,14 @@ static void test_forgotten(void)
     end();
 }
 
+/* Memory that is not sent has no bitmap. */
+static void test_forgotten_of_no_bitmap(void)
+{
+    RAMBlock other = { .used_length = PAGES << TARGET_PAGE_BITS };
+
+    g_assert_cmpuint(cpu_physical_memory_forget(&other, 0, PAGES), ==, 0);
+}
+
 /* A look finds a page that is to be sent anyway, and no sync will. */
 static void test_looked(void)
 {
@@ -639,6 +647,8 @@ int main(int argc, char **argv)
                     test_nothing_once_it_stands_still);
     g_test_add_func("/dirty_memory/shift", test_shift);
     g_test_add_func("/dirty_memory/forgotten", test_forgotten);
+    g_test_add_func("/dirty_memory/forgotten-of-no-bitmap",
+                    test_forgotten_of_no_bitmap);
     g_test_add_func("/dirty_memory/looked", test_looked);
     g_test_add_func("/dirty_memory/cleared-and-forgotten",
                     test_cleared_and_forgotten);

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from pathlib import Path
 
 import pytest
 
-from .cases import HELD, each_mechanism
+from .cases import HELD, assert_identical, each_mechanism
 from .compare import assert_none_differ, differing_pages
 from .guest import PAGE, Hinter
 from .migrate import CRAWL, finish, info, release, start
@@ -78,3 +79,21 @@ def test_hints(ours: Qemu, mechanism: Mechanism, looks: bool) -> None:
         excused = free | set(hinter.pages_of(region) if region else ())
         assert_none_differ([page for page in differing_pages(src, dst)
                             if page not in excused])
+
+
+def test_hints_about_shared_memory(ours: Qemu, tmp_path: Path) -> None:
+    """Free pages may lie in memory that stays where it is, with no bitmap."""
+    halves = ("-object", "memory-backend-ram,id=low,size=32M",
+              "-object", "memory-backend-file,id=high,size=32M,share=on,"
+              f"mem-path={tmp_path / 'high'}",
+              "-numa", "node,memdev=low", "-numa", "node,memdev=high")
+    config = Config(ours, "kvm", writer=Hinter(), extra=(*halves, *BALLOON))
+    options = dataclasses.replace(SLOW, capabilities=("x-ignore-shared",))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        start(src, dst, options)
+        wait_answers(src, 1)
+        release(src, options)
+        finish(src, dst, options)
+        assert state(src)[0] > 0
+        assert_identical(src, dst)
