@@ -125,7 +125,8 @@ void hot_ram_cleanup(void)
 {
     RAMBlock *rb;
 
-    RAMBLOCK_FOREACH_NOT_IGNORED(rb) {
+    /* Not only what migrates now: a DIMM may have been ejected. */
+    INTERNAL_RAMBLOCK_FOREACH(rb) {
         g_clear_pointer(&rb->hot, hot_pages_free);
     }
     hot.waiting = 0;
