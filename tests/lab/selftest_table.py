@@ -284,8 +284,13 @@ TOO_SLOW = {
     "memslot_perf_test": r"sem_timedwait\(\) failed|SIGALRM|Alarm clock",
 }
 
-# What some programs of ours ask for, and only later Linux has.
-LATER = ("KVM_X86_QUIRK_SLOT_ZAP_ALL", "private memory")  # 6.12, 6.8
+# What some programs of ours ask for and only later Linux has, and a name that its
+# <linux/kvm.h> or <asm/kvm.h> has then.
+LATER = {
+    "private memory": "KVM_CREATE_GUEST_MEMFD",  # 6.8
+    "KVM_PRE_FAULT_MEMORY": "KVM_PRE_FAULT_MEMORY",  # 6.11
+    "KVM_X86_QUIRK_SLOT_ZAP_ALL": "KVM_X86_QUIRK_SLOT_ZAP_ALL",  # 6.12
+}
 
 # Parts of ours that need not run: the kernel, and their message.
 MAY_SKIP = {
@@ -297,6 +302,8 @@ MAY_SKIP = {
 CPU_MAY_SKIP = {"no such addresses"}
 # With the shadow MMU, on any kernel.
 SHADOW_MAY_SKIP = {"no dirty bits on this host"}
+# Without nested paging, on any kernel.
+UNNESTED_MAY_SKIP = {"no KVM_PRE_FAULT_MEMORY"}
 # On the machine with an Intel CPU, which has 2 GiB.
 INTEL_MAY_SKIP = {
     "no anonymous_hugetlb_1gb on this host",

@@ -699,8 +699,10 @@ static void test_pre_fault(void)
 	const uint64_t n = 2 * PAGES_2M;
 	struct rig rig;
 
-	if (!can_pre_fault())
+	if (!can_pre_fault()) {
+		print_skip("no KVM_PRE_FAULT_MEMORY");
 		return;
+	}
 	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, n, 0))
 		return;
 	collect(&rig);

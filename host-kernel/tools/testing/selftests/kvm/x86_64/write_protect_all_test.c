@@ -297,8 +297,10 @@ static void test_pre_fault(void)
 	struct kvm_vm *vm;
 	int round;
 
-	if (!can_pre_fault())
+	if (!can_pre_fault()) {
+		print_skip("no KVM_PRE_FAULT_MEMORY");
 		return;
+	}
 	bitmap = bitmap_zalloc(mem.npages);
 	vm = toucher_vm(NULL, 0, 1, &vcpu);
 	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");

@@ -808,8 +808,12 @@ static void create_vm(void)
 		if (run.harvest == HARVEST_RING)
 			vcpu_map_dirty_ring(run.vcpus[v]);
 	}
-	if (wanted("map") && can_pre_fault())
-		run.idle_vcpu = vm_vcpu_add(run.vm, v, guest_code);
+	if (wanted("map")) {
+		if (can_pre_fault())
+			run.idle_vcpu = vm_vcpu_add(run.vm, v, guest_code);
+		else
+			print_skip("no KVM_PRE_FAULT_MEMORY");
+	}
 	sync_global_to_guest(run.vm, nested_vcpus);
 	run.control = addr_gva2hva(run.vm, (vm_vaddr_t)&control);
 	run.control->gpa = run.mem.gpa;
