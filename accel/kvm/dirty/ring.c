@@ -310,7 +310,11 @@ static bool ring_reset(Ring *r)
             ring_warn_of_reset(r->kvmd, -ret);
             return false;
         }
-        whole = whole && (uint32_t)ret == left && ring_reset_has_come(r);
+        /* If KVM counts what it has not done, reset would pass dirty later. */
+        if ((uint32_t)ret >= left && !ring_reset_has_come(r)) {
+            ret = 0;
+        }
+        whole = whole && (uint32_t)ret == left;
         r->reset += MIN((uint32_t)ret, left);
         r->full_in_vain = r->full_in_vain && !ret;
         if (!ret && ring_is_dirty(r, r->reset)) {
