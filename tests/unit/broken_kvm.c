@@ -417,10 +417,9 @@ static void do_fill(const uint64_t *args)
     if (has_ring(v)) {
         fake_vcpu_fill(v->fake, &gfn);
         /* An entry that is not dirty hides those behind it. */
-        w.lied |= !(gfn.flags & (KVM_DIRTY_GFN_F_DIRTY |
-                                 KVM_DIRTY_GFN_F_RESET));
-        /* Nor does it show that KVM re-arms pages before the collect. */
-        w.lied |= w.busy && (gfn.flags & KVM_DIRTY_GFN_F_RESET);
+        w.lied |= !(gfn.flags & KVM_DIRTY_GFN_F_DIRTY);
+        /* A reset for another ring may take it before anybody has seen it. */
+        w.lied |= gfn.flags & KVM_DIRTY_GFN_F_RESET;
     }
 }
 

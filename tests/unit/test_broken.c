@@ -194,6 +194,24 @@ static void test_reset_fails_late(void)
     done(r);
 }
 
+/*
+ * The vCPU goes on meanwhile.  Three quarters of the ring are behind its soft limit,
+ * so each batch has it fill a quarter more, until the first is in use again.
+ */
+static void test_reset_fails_late_thrice(void)
+{
+    const uint32_t size = 2 * SIZE;
+    Rig *r = rig_of(rig_new_ring(size));
+
+    fake_fail_late(r->fake, KVM_RESET_DIRTY_RINGS, EINTR, -1);
+    rig_write_range(the_vcpu, 0, 0, size + size / 4 + 1);
+    fake_fail_no_more(r->fake);
+    rig_sync(r);
+    rig_check(r);
+    lives_on(r);
+    done(r);
+}
+
 /* KVM offers sizes that no other KVM does, or that no ring can have. */
 static void test_ring_sizes(void)
 {
@@ -404,6 +422,8 @@ int main(int argc, char **argv)
     g_test_add_func("/broken/reset-does-nothing", test_reset_does_nothing);
     g_test_add_func("/broken/reset-counts-alone", test_reset_counts_alone);
     g_test_add_func("/broken/reset-fails-late", test_reset_fails_late);
+    g_test_add_func("/broken/reset-fails-late-thrice",
+                    test_reset_fails_late_thrice);
     g_test_add_func("/broken/ring-sizes", test_ring_sizes);
     g_test_add_func("/broken/no-size", test_no_size);
     g_test_add_func("/broken/behind-the-end", test_behind_the_end);

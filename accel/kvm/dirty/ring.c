@@ -308,6 +308,7 @@ static bool ring_reset(Ring *r)
 
         if (ret < 0) {
             ring_warn_of_reset(r->kvmd, -ret);
+            ring_follow_reset(r);
             return false;
         }
         /* If KVM counts what it has not done, reset would pass dirty later. */
