@@ -11,6 +11,7 @@
 #include "migration/migration.h"
 #include "migration/misc.h"
 #include "migration/ram.h"
+#include "migration/threads.h"
 #include "monitor/hmp.h"
 #include "monitor/monitor.h"
 #include "qapi/error.h"
@@ -123,18 +124,12 @@ bool dirty_tracking_may_guess(void)
     return ops && ops->may_guess();
 }
 
-bool dirty_tracking_migration_goes_on(void)
-{
-    return !migration_is_idle() ||
-           migrate_get_current()->migration_thread_running;
-}
-
 void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
 {
     if (!ops) {
         error_setg(errp, "set-dirty-tracking is for guests that run under "
                    "KVM, and this one does not");
-    } else if (dirty_tracking_migration_goes_on()) {
+    } else if (migration_goes_on()) {
         error_setg(errp, "set-dirty-tracking is not possible while a "
                    "migration or snapshot is active: wait for it or cancel "
                    "it");

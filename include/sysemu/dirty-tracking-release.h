@@ -29,6 +29,7 @@
 
 /* 8.1: capabilities are asked for by their names. */
 #define migrate_colo() migrate_colo_enabled()
+#define migrate_multifd() migrate_use_multifd()
 
 /* 9.0: what was the lock of the iothread is the BQL. */
 #define bql_lock() qemu_mutex_lock_iothread()

@@ -198,11 +198,4 @@ bool dirty_tracking_guessed(void);
  */
 bool dirty_tracking_may_guess(void);
 
-/*
- * dirty_tracking_migration_goes_on: called with the BQL held.
- * Returns: whether a migration or snapshot is active, or has failed and its thread,
- * which notices later, still looks at memory.
- */
-bool dirty_tracking_migration_goes_on(void);
-
 #endif

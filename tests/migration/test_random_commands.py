@@ -181,8 +181,11 @@ class Life:
         self.cancel(0)
         self.kill(0)
         self.ask("cancel-vcpu-dirty-limit")
-        self.ask("migrate-set-capabilities", capabilities=[
-            {"capability": "pause-before-switchover", "state": False}])
+        # Its thread may still have to notice that the last one has failed.
+        self.src.wait(lambda: self.ask(
+            "migrate-set-capabilities", capabilities=[
+                {"capability": "pause-before-switchover", "state": False}]
+            ) is not None, END_TIMEOUT, "the last migration did not end")
         self.cont(0)
         self.goes_on()
         with VM("dst", destination(self.src), incoming=True) as dst:

@@ -3,16 +3,10 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
-import socket
-import termios
-
 import pytest
 
 from .cases import BY_FAULTS, COLLECTED, migrate_identical, to_be_cancelled
-from .guest import MIB, Writer
-from .migrate import UNLIMITED, info, set_capabilities
+from .guest import Writer
 from .qmp import QMPError
 from .test_dirty_rate import LIMIT_MB, measure
 from .vm import (
@@ -21,9 +15,6 @@ from .vm import (
 TWO_CPUS = Writer(cpus=2)
 CHOICE = ("mechanism", "chosen-by", "reason", "passed-over")
 WATCH_TIMEOUT = 60.0
-END_TIMEOUT = 60.0
-STUCK_LOOKS = 50  # over a second
-CHANNELS = 4  # each takes half a MiB before it waits
 MEASURE_SECONDS = 60  # longer than the test takes
 
 
@@ -100,74 +91,6 @@ def test_paused_since_a_migration(ours: Qemu) -> None:
         src.qmp("cont")
         with VM("dst", config, incoming=True) as dst:
             migrate_identical(src, dst)
-
-
-def unread(connection: socket.socket) -> int:
-    """Return how many bytes have come by CONNECTION."""
-    count = array.array("i", [0])
-    fcntl.ioctl(connection, termios.FIONREAD, count)
-    return count[0]
-
-
-def switched(vm: VM, name: str) -> bool:
-    """Whether VM takes the mechanism NAME."""
-    try:
-        vm.qmp("set-dirty-tracking", mechanism=name)
-    except QMPError:
-        return False
-    return True
-
-
-def wait_stuck(vm: VM, connection: socket.socket) -> None:
-    """Wait until VM has filled CONNECTION, and so has to wait itself."""
-    seen: list[int] = []
-
-    def stuck() -> bool:
-        seen.append(unread(connection))
-        return seen[-1] > 0 and seen[-STUCK_LOOKS:] == [
-            seen[-1]] * STUCK_LOOKS
-
-    vm.wait(stuck, END_TIMEOUT, "the migration did not get stuck")
-
-
-def test_while_a_failed_migration_ends(ours: Qemu) -> None:
-    """A migration that has failed goes on until its thread notices.
-
-    Pages that are not zeros go to channels of their own, which then fail.
-    The thread is stuck by that time: nobody reads its messages about the zero
-    pages behind them, and these are too many for a socket.
-    """
-    config = Config(ours, "kvm", mib=256, writer=Writer(mib=1),
-                    extra=("-m", "256M,slots=1,maxmem=1G"))
-    with VM("src", config) as src, \
-            socket.socket(socket.AF_UNIX) as listener:
-        src.wait_writing()
-        listener.bind(str(src.dir / "migrate"))
-        listener.listen()
-        set_capabilities(src, "multifd")
-        src.qmp("migrate-set-parameters", multifd_channels=CHANNELS,
-                max_bandwidth=UNLIMITED)
-        # Since 9.0 zero pages go to the channels, too, unless it is told.
-        if "zero-page-detection" in src.qmp("query-migrate-parameters"):
-            src.qmp("migrate-set-parameters", zero_page_detection="legacy")
-        src.qmp("migrate", uri=f"unix:{src.dir / 'migrate'}")
-        main, *channels = (listener.accept()[0]
-                           for _ in range(1 + CHANNELS))
-        wait_stuck(src, main)
-        for channel in channels:
-            channel.close()
-        src.wait(lambda: info(src)["status"] == "failed", END_TIMEOUT,
-                 "the migration did not fail")
-        assert "migration" in refused(src, "log")
-        with pytest.raises(QMPError, match="in progress"):
-            src.qmp("migrate", uri=f"unix:{src.dir / 'migrate'}")
-        src.qmp("object-add", qom_type="memory-backend-ram", id="more",
-                size=16 * MIB)
-        with pytest.raises(QMPError, match="not allowed while migrating"):
-            src.qmp("device_add", driver="pc-dimm", id="dimm", memdev="more")
-        main.close()
-        src.wait(lambda: switched(src, "log"), END_TIMEOUT,
-                 "the migration did not end")
 
 
 def wait_watched(vm: VM) -> None:

@@ -1,0 +1,19 @@
+/*
+ * The threads of a migration, which are there for longer than its state says.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+
+#ifndef MIGRATION_THREADS_H
+#define MIGRATION_THREADS_H
+
+#include "qapi/qapi-types-migration.h"
+
+/*
+ * migration_goes_on: called with the BQL held.
+ * Returns: whether a migration or snapshot is active, or has failed and its thread,
+ * which notices later, still looks at memory.
+ */
+bool migration_goes_on(void);
+
+#endif
