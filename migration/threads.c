@@ -5,13 +5,50 @@
  */
 
 #include "qemu/osdep.h"
+#include "qapi/error.h"
 #include "migration/misc.h"
 #include "sysemu/dirty-tracking-release.h"
 #include "migration.h"
+#include "multifd.h"
+#include "ram.h"
 #include "threads.h"
 
 bool migration_goes_on(void)
 {
     return !migration_is_idle() ||
            migrate_get_current()->migration_thread_running;
+}
+
+static bool keeps(bool used, const char *name, int is, int wanted, Error **errp)
+{
+    if (!used || wanted == is) {
+        return true;
+    }
+    error_setg(errp, "%s stays at %d until the migration is over", name, is);
+    return false;
+}
+
+/* 9.1: no threads compress but those of multifd. */
+static bool keeps_compressing(bool sends, const MigrationParameters *is,
+                              const MigrationParameters *wanted, Error **errp)
+{
+#if QEMU_VERSION_MAJOR < 8
+    return keeps(sends && migrate_use_compression(), "compress-threads",
+                 is->compress_threads, wanted->compress_threads, errp) &&
+           keeps(ram_decompresses(), "decompress-threads",
+                 is->decompress_threads, wanted->decompress_threads, errp);
+#else
+    return true;
+#endif
+}
+
+bool migration_keeps_threads(const MigrationParameters *wanted, Error **errp)
+{
+    const MigrationParameters *is = &migrate_get_current()->parameters;
+    bool sends = migration_goes_on();
+
+    return keeps((sends && migrate_multifd()) || multifd_recv_is_set_up(),
+                 "multifd-channels", is->multifd_channels,
+                 wanted->multifd_channels, errp) &&
+           keeps_compressing(sends, is, wanted, errp);
 }

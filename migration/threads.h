@@ -16,4 +16,13 @@
  */
 bool migration_goes_on(void);
 
+/*
+ * migration_keeps_threads: @wanted are all parameters as they are about to be.
+ * Threads are as many as the parameters said when they were made, at the source and
+ * at the destination; their users count them by the parameters.  Called with the
+ * BQL held.
+ * Returns: false, and sets @errp, if @wanted would change how many there are.
+ */
+bool migration_keeps_threads(const MigrationParameters *wanted, Error **errp);
+
 #endif

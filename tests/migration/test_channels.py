@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Channels of multifd that fail.
+"""The channels of multifd: they fail, and somebody asks for another number.
 
-The destination is but this test.
+Where they fail, the destination is but this test.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
+import dataclasses
 import fcntl
 import socket
 import termios
@@ -16,12 +17,13 @@ from typing import Iterator
 
 import pytest
 
+from .cases import HELD, migrate_identical
 from .disk import make_overlay
 from .guest import MIB, Writer
 from .migrate import UNLIMITED, info, set_capabilities
 from .qmp import QMPError
 from .test_switch import refused
-from .vm import VM, Config, Qemu
+from .vm import VM, Config, Qemu, pair
 
 END_TIMEOUT = 60.0
 STUCK_LOOKS = 50  # over a second
@@ -121,3 +123,49 @@ def test_while_a_failed_migration_ends(ours: Qemu, tmp_path: Path) -> None:
             src.wait(lambda: accepted(src, "set-dirty-tracking",
                                       mechanism="log"),
                      END_TIMEOUT, "the migration did not end")
+
+
+def stays(vm: VM, name: str, number: int) -> None:
+    """Fail unless NAME is a parameter that stays at NUMBER, and may be so."""
+    for other in (1, 16):
+        with pytest.raises(QMPError, match=f"{name} stays at {number} "):
+            vm.qmp("migrate-set-parameters", **{name: other})
+    vm.qmp("migrate-set-parameters", **{name: number})
+
+
+def test_number_of_channels(ours: Qemu) -> None:
+    """It stays while they are used, on both sides."""
+    config = Config(ours, "kvm", writer=Writer(cpus=2))
+    with pair(config) as (src, dst):
+        src.wait_writing()
+
+        def ask_for_others() -> None:
+            for vm in (src, dst):
+                stays(vm, "multifd-channels", 2)
+
+        migrate_identical(src, dst, dataclasses.replace(HELD, multifd=2),
+                          held=ask_for_others)
+        for vm in (src, dst):
+            vm.wait(lambda vm=vm: accepted(  # type: ignore[misc]
+                vm, "migrate-set-parameters", multifd_channels=3),
+                END_TIMEOUT, "the number of channels stays for ever")
+
+
+def test_number_of_compressing_threads(ours: Qemu) -> None:
+    """It stays while they have pages in hand."""
+    config = Config(ours, "kvm", writer=Writer(cpus=2))
+    with pair(config) as (src, dst):
+        if "compress-threads" not in src.qmp("query-migrate-parameters"):
+            pytest.skip("this QEMU has no threads that compress")
+        src.wait_writing()
+        for vm in (src, dst):
+            vm.qmp("migrate-set-parameters", compress_threads=8,
+                   decompress_threads=2)
+
+        def ask_for_others() -> None:
+            stays(src, "compress-threads", 8)
+            stays(dst, "decompress-threads", 2)
+
+        migrate_identical(
+            src, dst, dataclasses.replace(HELD, capabilities=("compress",)),
+            held=ask_for_others)
