@@ -52,3 +52,19 @@ bool migration_keeps_threads(const MigrationParameters *wanted, Error **errp)
                  wanted->multifd_channels, errp) &&
            keeps_compressing(sends, is, wanted, errp);
 }
+
+/* A migration may come to the next of these states meanwhile, but not go back. */
+void migration_channel_failed(MigrationState *s)
+{
+    static const MigrationStatus states[] = {
+        MIGRATION_STATUS_SETUP, MIGRATION_STATUS_ACTIVE,
+        MIGRATION_STATUS_PRE_SWITCHOVER, MIGRATION_STATUS_DEVICE,
+    };
+
+    for (int i = 0; i < ARRAY_SIZE(states); i++) {
+        migrate_set_state(&s->state, states[i], MIGRATION_STATUS_FAILED);
+    }
+    if (s->state == MIGRATION_STATUS_FAILED) {
+        qemu_sem_post(&s->pause_sem);
+    }
+}

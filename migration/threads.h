@@ -25,4 +25,11 @@ bool migration_goes_on(void);
  */
 bool migration_keeps_threads(const MigrationParameters *wanted, Error **errp);
 
+/*
+ * migration_channel_failed: A channel of multifd has failed, and the migration with
+ * it, unless it is in postcopy or over.  If its thread waits for migrate-continue,
+ * it waits no longer.  Called on the thread of that channel, without the BQL.
+ */
+void migration_channel_failed(MigrationState *s);
+
 #endif

@@ -12,6 +12,8 @@ import dataclasses
 import fcntl
 import socket
 import termios
+import threading
+import time
 from pathlib import Path
 from typing import Iterator
 
@@ -20,7 +22,7 @@ import pytest
 from .cases import HELD, migrate_identical
 from .disk import make_overlay
 from .guest import MIB, Writer
-from .migrate import UNLIMITED, info, set_capabilities
+from .migrate import UNLIMITED, info, lift, set_capabilities
 from .qmp import QMPError
 from .test_switch import refused
 from .vm import VM, Config, Qemu, pair
@@ -28,6 +30,13 @@ from .vm import VM, Config, Qemu, pair
 END_TIMEOUT = 60.0
 STUCK_LOOKS = 50  # over a second
 CHANNELS = 4  # each takes half a MiB before it waits
+FULL = 128 << 10  # bytes
+STOPPED_SECONDS = 0.3
+
+# A write takes six seconds, and the stop of the guest waits for it.
+SLOW_SECONDS = 6
+SLOW_DISK = ("-drive", "if=none,id=slow,driver=null-co,"
+             f"latency-ns={SLOW_SECONDS}000000000")
 
 
 @contextlib.contextmanager
@@ -43,6 +52,16 @@ def connected(src: VM, channels: int) -> Iterator[list[socket.socket]]:
         src.qmp("migrate", uri=f"unix:{path}")
         yield [stack.enter_context(listener.accept()[0])
                for _ in range(1 + channels)]
+
+
+def drain(connection: socket.socket) -> None:
+    """Read all that comes by CONNECTION, in the background."""
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while connection.recv(MIB):
+                pass
+
+    threading.Thread(target=read, daemon=True).start()
 
 
 def unread(connection: socket.socket) -> int:
@@ -62,6 +81,11 @@ def wait_stuck(vm: VM, connection: socket.socket) -> None:
             seen[-1]] * STUCK_LOOKS
 
     vm.wait(stuck, END_TIMEOUT, "the migration did not get stuck")
+
+
+def is_full(channel: socket.socket) -> bool:
+    """Whether more than a message or two wait in CHANNEL."""
+    return unread(channel) > FULL
 
 
 def few_pages(vm: VM) -> None:
@@ -123,6 +147,82 @@ def test_while_a_failed_migration_ends(ours: Qemu, tmp_path: Path) -> None:
             src.wait(lambda: accepted(src, "set-dirty-tracking",
                                       mechanism="log"),
                      END_TIMEOUT, "the migration did not end")
+
+
+def number_of(channel: socket.socket) -> int:
+    """Return which channel of multifd it is: its first message says so.
+
+    MultiFDInit_t has the number after two words and a UUID.
+    """
+    return channel.recv(25, socket.MSG_PEEK)[24]
+
+
+@pytest.mark.parametrize("how", ["cancel", "read"])
+def test_stuck_channel(ours: Qemu, how: str) -> None:
+    """A channel fails while the thread waits for another, which is stuck.
+
+    The guest has pages for two channels, and each waits for this test, since
+    half a MiB is too much for its socket.  The thread waits for the first.
+    """
+    config = Config(ours, "kvm", mib=256, writer=Writer(mib=1))
+    with VM("src", config) as src:
+        src.wait_writing()
+        few_pages(src)
+        with connected(src, CHANNELS) as (main, *channels):
+            drain(main)
+            src.wait(lambda: sum(map(is_full, channels)) == 2, END_TIMEOUT,
+                     "two channels are not stuck")
+            first, second = sorted(filter(is_full, channels), key=number_of)
+            wait_stuck(src, first)
+            second.close()
+            wait_failed(src)
+            if how == "cancel":
+                src.qmp("migrate_cancel")
+            else:
+                drain(first)
+            src.wait(lambda: accepted(src, "set-dirty-tracking",
+                                      mechanism="log"),
+                     END_TIMEOUT, "the migration did not end")
+
+
+def runs(vm: VM) -> bool:
+    """Whether the guest writes; this does not ask its QEMU, which may wait."""
+    return vm.rates(STOPPED_SECONDS) != [0.0]
+
+
+@pytest.mark.parametrize("pause", [False, True], ids=["stop", "pause"])
+def test_channel_fails_at_the_switchover(ours: Qemu, pause: bool) -> None:
+    """The guest goes on if a channel fails while it is being stopped, or then.
+
+    One of two channels is read, and the other has pages in hand.
+    """
+    config = Config(ours, "kvm", mib=256, writer=Writer(mib=128),
+                    shared_ram=True, extra=SLOW_DISK)
+    with VM("src", config) as src:
+        if int(src.qmp("query-version")["qemu"]["major"]) < 8:
+            pytest.skip("QEMU waits for all channels before it stops a guest")
+        src.wait_writing()
+        src.qmp("migrate-set-parameters", max_bandwidth=20 * MIB,
+                downtime_limit=1)
+        if pause:
+            set_capabilities(src, "pause-before-switchover")
+        with connected(src, 2) as (main, read, stuck):
+            drain(main)
+            drain(read)
+            wait_stuck(src, stuck)
+            begun = time.monotonic()
+            if not pause:
+                src.hmp('qemu-io slow "aio_write 0 4096"')
+            lift(src)
+            if pause:
+                src.wait(lambda: info(src)["status"] == "pre-switchover",
+                         END_TIMEOUT, "it did not come to the switchover")
+            src.wait(lambda: not runs(src), END_TIMEOUT,
+                     "the guest did not stop")
+            stuck.close()
+            assert pause or time.monotonic() - begun < SLOW_SECONDS
+            wait_failed(src)
+            src.wait(lambda: runs(src), END_TIMEOUT, "the guest stays stopped")
 
 
 def stays(vm: VM, name: str, number: int) -> None:
