@@ -302,6 +302,12 @@ MAY_SKIP = {
 CPU_MAY_SKIP = {"no such addresses"}
 # With the shadow MMU, on any kernel.
 SHADOW_MAY_SKIP = {"no dirty bits on this host"}
+# What a host without nested paging lacks; programs of ours ask for it by these names.
+UNNESTED_LACKS = (
+    "KVM_CAP_DIRTY_BITS",
+    "kvm_is_tdp_enabled",
+    "nested_guests_supported",
+)
 # Without nested paging, on any kernel.
 UNNESTED_MAY_SKIP = {"no KVM_PRE_FAULT_MEMORY"}
 # On the machine with an Intel CPU, which has 2 GiB.
