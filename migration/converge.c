@@ -195,6 +195,12 @@ static void converge_stall(void)
     qapi_event_send_migration_stalled(info);
 }
 
+static void throttle_end(Throttle *throttle)
+{
+    vcpu_throttle_stop();
+    throttle_forget(throttle);
+}
+
 /* If the number of vCPUs has changed, all of them run freely. */
 static void throttle_resize(Throttle *throttle)
 {
@@ -205,7 +211,7 @@ static void throttle_resize(Throttle *throttle)
         n++;
     }
     if (n != throttle->n) {
-        throttle_forget(throttle);
+        throttle_end(throttle);
         throttle->n = n;
         throttle->shares = g_new0(VcpuShare, n);
         throttle->writes = g_new0(uint64_t, n);
@@ -297,12 +303,6 @@ static void throttle_steer(Throttle *throttle, double seconds)
 static bool converge_may_throttle(void)
 {
     return migrate_auto_converge() && !dirtylimit_in_service();
-}
-
-static void throttle_end(Throttle *throttle)
-{
-    vcpu_throttle_stop();
-    throttle_forget(throttle);
 }
 
 /*

@@ -19,6 +19,12 @@ bool migration_goes_on(void)
            migrate_get_current()->migration_thread_running;
 }
 
+bool migration_may_slow_vcpus(void)
+{
+    return !migration_is_idle() &&
+           migrate_get_current()->state != MIGRATION_STATUS_CANCELLING;
+}
+
 static bool keeps(bool used, const char *name, int is, int wanted, Error **errp)
 {
     if (!used || wanted == is) {

@@ -17,6 +17,13 @@
 bool migration_goes_on(void);
 
 /*
+ * migration_may_slow_vcpus: called with the BQL held.
+ * Returns: whether vCPUs that were slowed down for a migration may stay so.  The
+ * thread of one that has failed or is cancelled may be stuck, and so not let them go.
+ */
+bool migration_may_slow_vcpus(void);
+
+/*
  * migration_keeps_threads: @wanted are all parameters as they are about to be.
  * Threads are as many as the parameters said when they were made, at the source and
  * at the destination; their users count them by the parameters.  Called with the

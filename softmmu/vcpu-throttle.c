@@ -16,6 +16,7 @@
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
+#include "migration/threads.h"
 #include "sysemu/cpus.h"
 #include "sysemu/dirty-tracking-release.h"
 #include "sysemu/vcpu-throttle.h"
@@ -128,6 +129,10 @@ static void vcpu_throttle_tick(void *opaque)
     guint found = 0;
     CPUState *cpu;
 
+    if (!migration_may_slow_vcpus()) {
+        vcpu_throttle_stop();
+        return;
+    }
     CPU_FOREACH(cpu) {
         Throttled *own = g_hash_table_lookup(throttled, cpu);
 

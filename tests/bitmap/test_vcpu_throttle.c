@@ -8,6 +8,7 @@
 
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
+#include "migration/threads.h"
 #include "sysemu/cpus.h"
 #include "sysemu/vcpu-throttle.h"
 
@@ -41,6 +42,7 @@ static struct {
     unsigned int times;
 } asked;
 
+static bool may_slow = true;
 static bool others_ask;         /* the vCPU to do something, too */
 static int64_t done_after;      /* how much of its sleep */
 
@@ -79,6 +81,11 @@ void async_run_on_cpu(CPUState *one, run_on_cpu_func func,
     asked.cpu = one;
     asked.data = data;
     asked.times++;
+}
+
+bool migration_may_slow_vcpus(void)
+{
+    return may_slow;
 }
 
 bool cpu_work_list_empty(CPUState *one)
@@ -311,6 +318,18 @@ static void test_asked_before(void)
     g_assert_cmpint(slept, ==, 0);
 }
 
+/* The migration has failed, and its thread, which slowed them down, is stuck. */
+static void test_nobody_lets_go(void)
+{
+    start_and_run();
+    may_slow = false;
+    run(20 * SCALE_MS);
+    may_slow = true;
+    g_assert_cmpint(vcpu_throttle_most(), ==, 0);
+    g_assert_cmpuint(cond[0].wakes, ==, 1);
+    g_assert_false(timer.pending);
+}
+
 /* Those that are let go are not asked any more. */
 static void test_let_go(void)
 {
@@ -386,6 +405,7 @@ int main(int argc, char *argv[])
     g_test_add_func("/vcpu_throttle/others-before", test_others_before);
     g_test_add_func("/vcpu_throttle/stopped", test_stopped);
     g_test_add_func("/vcpu_throttle/asked-before", test_asked_before);
+    g_test_add_func("/vcpu_throttle/nobody-lets-go", test_nobody_lets_go);
     g_test_add_func("/vcpu_throttle/let-go", test_let_go);
     g_test_add_func("/vcpu_throttle/leaves", test_leaves);
     g_test_add_func("/vcpu_throttle/unplugged", test_unplugged);
