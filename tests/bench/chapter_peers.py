@@ -12,9 +12,11 @@ from .results import Results
 from .step import Step
 
 TITLES = {"stock": "Debian's 7.2", "backports": "Debian's 10.0",
-          "next": "Debian's 11.1", "ours": "ours"}
+          "next": "Debian's 11.1", "ours": "ours",
+          "ours-13": "ours of 10.0"}
 EACH_LOG = tuple(Row(name, "log") for name in TITLES)
-IN_LAB = (*EACH_LOG, Row("ours", "shared"), Row("ours", "dirty-bits"))
+IN_LAB = (*EACH_LOG, *(Row(name, mechanism) for name in ("ours", "ours-13")
+                       for mechanism in ("shared", "dirty-bits")))
 ON_HOST = (*EACH_LOG, *(Row(name, "ring") for name in TITLES))
 
 
