@@ -297,6 +297,40 @@ static void test_first_page(void)
 	free(bitmap);
 }
 
+/*
+ * The reset of an empty ring is about no page.  All of this VM, whose code and data
+ * are in slot 0, is mapped by huge pages.
+ */
+static void test_reset_of_nothing(void)
+{
+	struct kvm_vm *vm;
+	struct kvm_vcpu *vcpu;
+	uint64_t huge;
+
+	if (!kvm_has_cap(KVM_CAP_DIRTY_LOG_RING)) {
+		print_skip("no dirty rings");
+		return;
+	}
+	vm = vm_without_memory();
+	vm_userspace_mem_region_add(vm, VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, 0, 0,
+				    NR_PAGES, 0);
+	kvm_vm_elf_load(vm, program_invocation_name);
+	vm_has_memory(vm);
+	vm_enable_dirty_ring(vm, 65536);
+	vm_enable_cap(vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+		      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE |
+		      KVM_DIRTY_LOG_INITIALLY_SET);
+	set_mode(vm, KVM_EAGER_PAGE_SPLIT_ON, 0);
+	add_touchers(vm, 1, &vcpu);
+	guest_finish(vcpu);
+	vm_mem_region_set_flags(vm, 0, LOG);
+	huge = vm_get_stat(vm, "pages_2m");
+	TEST_ASSERT(huge, "there are no huge pages");
+	TEST_ASSERT_EQ(kvm_vm_reset_dirty_ring(vm), 0U);
+	TEST_ASSERT_EQ((uint64_t)vm_get_stat(vm, "pages_2m"), huge);
+	kvm_vm_free(vm);
+}
+
 static void test_range(void)
 {
 	struct kvm_split_huge_pages args;
@@ -553,6 +587,7 @@ static const struct named_test tests[] = {
 	{ "log-start", test_log_starts },
 	{ "clear", test_clear },
 	{ "first-page", test_first_page },
+	{ "reset-of-nothing", test_reset_of_nothing },
 	{ "range", test_range },
 	{ "chunk", test_chunk },
 	{ "logged", test_logged },

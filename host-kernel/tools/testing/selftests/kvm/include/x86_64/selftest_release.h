@@ -48,6 +48,33 @@
 #endif
 
 /*
+ * 6.2: the library makes a VM without memory, and adds slot 0 and what it needs there
+ * afterwards.  vm_has_memory() is for a slot 0 that is not the library's.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+static inline struct kvm_vm *vm_without_memory(void)
+{
+	return ____vm_create(VM_MODE_DEFAULT, 0);
+}
+
+static inline void vm_has_memory(struct kvm_vm *vm)
+{
+	vm_create_irqchip(vm);
+}
+#else
+static inline struct kvm_vm *vm_without_memory(void)
+{
+	return ____vm_create(VM_SHAPE_DEFAULT);
+}
+
+static inline void vm_has_memory(struct kvm_vm *vm)
+{
+	ucall_init(vm, memslot2region(vm, 0)->region.memory_size);
+	kvm_arch_vm_post_create(vm);
+}
+#endif
+
+/*
  * 6.11: KVM_PRE_FAULT_MEMORY maps the pages of a range for a vCPU that does not
  * run.  Returns 0, or -1 with errno.
  */
