@@ -19,6 +19,14 @@ bool migration_goes_on(void)
            migrate_get_current()->migration_thread_running;
 }
 
+bool migration_is_to_end(void)
+{
+    const MigrationState *s = migrate_get_current();
+
+    return s->state == MIGRATION_STATUS_CANCELLING ||
+           (s->state == MIGRATION_STATUS_FAILED && s->migration_thread_running);
+}
+
 bool migration_may_slow_vcpus(void)
 {
     return !migration_is_idle() &&

@@ -17,6 +17,13 @@
 bool migration_goes_on(void);
 
 /*
+ * migration_is_to_end: called with the BQL held.
+ * Returns: whether a migration is being cancelled, or has failed and its thread is
+ * still there: it may be stuck in what it sends.
+ */
+bool migration_is_to_end(void);
+
+/*
  * migration_may_slow_vcpus: called with the BQL held.
  * Returns: whether vCPUs that were slowed down for a migration may stay so.  The
  * thread of one that has failed or is cancelled may be stuck, and so not let them go.
