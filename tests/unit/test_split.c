@@ -146,6 +146,19 @@ static void test_on(void)
     rig_free(r);
 }
 
+/* System management mode has the same memory at the same addresses. */
+static void test_smm(void)
+{
+    Rig *r = rig_of(KVMD_SPLIT_ON, MIB2);
+
+    rig_add(r, 1 << 16, PAGES, true);
+    g_thread_join(begin(r));
+    g_assert_cmpuint(r->fake->splits, ==, UNITS);
+    g_assert_cmpuint(stats(r).split_done, ==, UNITS * MIB2);
+    g_assert_cmpuint(stats(r).split_total, ==, UNITS * MIB2);
+    rig_free(r);
+}
+
 /* Under the fake KVM's locks, where nobody calls the engine. */
 static struct {
     bool begun;                 /* the last chunk has begun */
@@ -295,6 +308,7 @@ int main(int argc, char **argv)
     g_test_add_func("/split/unset", test_unset);
     g_test_add_func("/split/nothing-logged", test_nothing_logged);
     g_test_add_func("/split/on", test_on);
+    g_test_add_func("/split/smm", test_smm);
     g_test_add_func("/split/stop", test_stop);
     g_test_add_func("/split/slot-goes", test_slot_goes);
     g_test_add_func("/split/failure", test_failure);

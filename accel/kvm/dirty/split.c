@@ -71,6 +71,11 @@ KvmDirtySplit kvmd_split(const KvmDirty *kvmd)
     return kvmd->split;
 }
 
+/*
+ * KVM splits what all address spaces have at these addresses.  That of system
+ * management mode is the first one once more, but for memory that only this
+ * mode sees (TSEG), and hardly writes.
+ */
 static int split_add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     struct kvm_split_huge_pages range = {
@@ -78,6 +83,9 @@ static int split_add_range(KvmDirty *kvmd, KvmDirtySlot *slot)
         .size = slot->region.memory_size,
     };
 
+    if (kvmd_slot_space(slot) != 0) {
+        return 0;
+    }
     g_array_append_val(kvmd->split_ranges, range);
     kvmd->stats.split_total += range.size;
     return 0;
