@@ -34,9 +34,9 @@
  *
  * The converse does not hold: the look may see an overflow where there is
  * none.  The answer to a false alarm is slow, but not wrong.  A false alarm
- * needs a vCPU that fills the rest of the ring during one reset.  A batch is
- * so short that the vCPU would have to fill more entries than KVM keeps in
- * reserve behind the soft limit.
+ * needs a vCPU that fills the rest of the ring between a reset and the look.  A
+ * batch is so short that the vCPU would have to fill more entries than KVM keeps
+ * in reserve behind the soft limit, unless this thread loses its CPU meanwhile.
  *
  * After an overflow dirty - reset is unknown, and may exceed the size.  The
  * ring is then "suspect".  We search all of it, and take each batch that finds
