@@ -396,6 +396,12 @@ static bool converge_is_round_over(void)
     return converge_sent() >= converge.round_end;
 }
 
+void converge_forget(uint64_t pages)
+{
+    converge.round_end -= MIN(pages, converge.round_end);
+    converge.pace.remaining -= MIN(pages, converge.pace.remaining);
+}
+
 void converge_run(void)
 {
     double now = converge_now(), end, seconds;

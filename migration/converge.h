@@ -60,6 +60,12 @@ uint64_t converge_stop_size(uint64_t size);
 void converge_run(void);
 
 /*
+ * converge_forget: @pages of those that remain are not sent, as they have been
+ * ejected.
+ */
+void converge_forget(uint64_t pages);
+
+/*
  * converge_end: The migration is over: no vCPU is slowed down any longer.
  * Called without the BQL.
  */

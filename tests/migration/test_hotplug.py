@@ -6,14 +6,18 @@ calc-dirty-rate watches them: QEMU refuses to plug while it migrates.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import struct
+from typing import Iterator
 
 import pytest
 
-from .cases import (MACHINES, MECHANISMS, assert_identical_in, each_mechanism,
-                    matrix, migrate_identical)
+from .cases import (MACHINES, MECHANISMS, assert_identical,
+                    assert_identical_in, each_mechanism, matrix,
+                    migrate_identical)
 from .guest import HOTPLUG_PORT, MIB, PAGE, Writer
+from .migrate import CRAWL, Options, cancel, finish, info, release, start
 from .vm import BOOT_TIMEOUT, VM, Config, Mechanism, Qemu, pair
 
 DRIVER = "qemu64-x86_64-cpu"
@@ -24,6 +28,14 @@ ROUNDS = 5
 # The first DIMM of a guest with little memory is here on both machines.
 DIMM_START = 4 << 30
 DIMM_SIZE = 16 * MIB
+
+# Of this one, which the guest does not know, most remains to be sent.
+BIG_DIMM_SIZE = 4096 * MIB
+DIMM_OPTIONS = Options(bandwidth=CRAWL, downtime_limit=300)
+
+# What a guest writes that ejects a DIMM: which one, and that it is to go.
+# See "ACPI memory hotplug" in docs/specs of QEMU.
+EJECT = ("o /w 0xa00 0", "o /b 0xa14 8")
 
 # The guest never starts this one: recent kernels do not let QEMU 7.2 plug a
 # vCPU again that has run.
@@ -83,10 +95,10 @@ def unplug_dimm(vm: VM) -> None:
     vm.qmp("object-del", id="more")
 
 
-def with_dimm(config: Config) -> Config:
+def with_dimm(config: Config, size: int = DIMM_SIZE) -> Config:
     """Return CONFIG with the DIMM present from the start."""
     return dataclasses.replace(config, extra=(
-        *config.extra, "-object", f"memory-backend-ram,id=more,size={DIMM_SIZE}",
+        *config.extra, "-object", f"memory-backend-ram,id=more,size={size}",
         "-device", "pc-dimm,id=dimm,memdev=more"))
 
 
@@ -182,3 +194,55 @@ def test_dimm(ours: Qemu, mechanism: Mechanism) -> None:
         plug_dimm(src)
         migrate_identical(src, dst)
         assert_identical_in(src, dst, DIMM_START, DIMM_SIZE)
+
+
+@contextlib.contextmanager
+def dimm_goes(src: VM, dst: VM, options: Options) -> Iterator[None]:
+    """SRC begins to migrate to DST, and its guest ejects a DIMM meanwhile."""
+    src.wait_writing()
+    src.qmp("device_del", id="dimm")
+    start(src, dst, options)
+    src.wait(lambda: info(src).get("ram", {}).get("duplicate", 0) > 0,
+             options.timeout, "nothing was sent")
+    for line in EJECT:
+        assert not src.hmp(line)
+    assert not src.qmp("query-memory-devices")
+    yield
+    release(src, options)
+
+
+def with_big_dimm(ours: Qemu) -> Config:
+    """A guest that knows nothing of its DIMM."""
+    return with_dimm(
+        Config(ours, ours.accel(Mechanism()), writer=Writer(mib=16),
+               extra=("-m", "64M,slots=1,maxmem=8G")), BIG_DIMM_SIZE)
+
+
+@pytest.mark.parametrize("channels", [0, 4], ids=["alone", "multifd"])
+@pytest.mark.parametrize("backend_goes", [False, True],
+                         ids=["stays", "goes"])
+def test_dimm_goes_meanwhile(ours: Qemu, backend_goes: bool,
+                             channels: int) -> None:
+    """A guest ejects a DIMM in mid-migration: nothing of it is waited for."""
+    options = dataclasses.replace(DIMM_OPTIONS, multifd=channels)
+    with pair(with_big_dimm(ours)) as (src, dst):
+        with dimm_goes(src, dst, options):
+            if backend_goes:
+                src.qmp("object-del", id="more")
+        result = finish(src, dst, options)
+        assert result.pages < BIG_DIMM_SIZE // PAGE
+        assert_identical(src, dst)
+
+
+def test_dimm_comes_back(ours: Qemu) -> None:
+    """A DIMM that was ejected in mid-migration is like another one later."""
+    config = with_big_dimm(ours)
+    with VM("src", config) as src:
+        with VM("dst", config, incoming=True) as dst:
+            with dimm_goes(src, dst, DIMM_OPTIONS):
+                pass
+            cancel(src)
+        src.qmp("device_add", driver="pc-dimm", id="dimm", memdev="more")
+        with VM("dst", config, incoming=True) as dst:
+            result = migrate_identical(src, dst)
+            assert result.pages > BIG_DIMM_SIZE // PAGE
