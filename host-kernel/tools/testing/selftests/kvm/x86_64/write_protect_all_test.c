@@ -1223,6 +1223,78 @@ static void test_rings(void)
 		test_ring(VM_MEM_SRC_ANONYMOUS_THP, true);
 }
 
+#define FLOOD_ENTRIES	1024
+#define FLOOD_PASSES	200000
+
+struct flood {
+	struct kvm_dirty_gfn *ring;
+	bool stop;
+};
+
+/* Not for ever: a KVM that follows it is to be seen, and not to hang. */
+static void *flood_ring(void *data)
+{
+	struct flood *flood = data;
+	int pass, i;
+
+	for (pass = 0; pass < FLOOD_PASSES; pass++) {
+		for (i = 0; i < FLOOD_ENTRIES; i++)
+			__atomic_store_n(&flood->ring[i].flags,
+					 KVM_DIRTY_GFN_F_RESET, __ATOMIC_RELEASE);
+		if (__atomic_load_n(&flood->stop, __ATOMIC_RELAXED))
+			break;
+	}
+	return NULL;
+}
+
+/*
+ * A thread that goes on to say that entries are harvested does not keep KVM in a
+ * reset.  Entries of pages that are far apart take KVM longer than the thread.
+ */
+static void test_ring_flood(void)
+{
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = TEST_GPA, .npages = PAGES_2M,
+	};
+	struct flood flood = {};
+	uint32_t count, most = 0;
+	struct kvm_vcpu *vcpu;
+	pthread_t thread;
+	struct kvm_vm *vm;
+	int i;
+
+	if (!kvm_has_cap(KVM_CAP_DIRTY_LOG_RING)) {
+		print_skip("no dirty rings");
+		return;
+	}
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
+	vm_enable_dirty_ring(vm, FLOOD_ENTRIES * sizeof(struct kvm_dirty_gfn));
+	vcpu = vm_vcpu_add(vm, 0, guest_toucher);
+	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	flood.ring = vcpu_map_dirty_ring(vcpu);
+	for (i = 0; i < FLOOD_ENTRIES; i++) {
+		flood.ring[i].slot = TEST_SLOT;
+		flood.ring[i].offset = i % 2 * (PAGES_2M / 2);
+	}
+	TEST_ASSERT(!pthread_create(&thread, NULL, flood_ring, &flood),
+		    "no thread");
+	while (!__atomic_load_n(&flood.ring[0].flags, __ATOMIC_ACQUIRE))
+		sched_yield();
+	for (i = 0; i < 100; i++) {
+		count = kvm_vm_reset_dirty_ring(vm);
+		TEST_ASSERT(count <= FLOOD_ENTRIES,
+			    "one reset took %u entries of a ring that has %d",
+			    count, FLOOD_ENTRIES);
+		most = max(most, count);
+	}
+	__atomic_store_n(&flood.stop, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	TEST_ASSERT(most > 0, "there was nothing to reset");
+	kvm_vm_free(vm);
+	test_mem_unmap(&mem);
+}
+
 /*
  * A CPU may have more bits of guest-physical addresses than the page tables have
  * levels for.  An access there is emulated, whether a slot has the page or not: in
@@ -1560,6 +1632,7 @@ static const struct named_test tests[] = {
 	{ "read-only", test_read_only_slot },
 	{ "copy-on-write", test_copy_on_write },
 	{ "ring", test_rings },
+	{ "ring-flood", test_ring_flood },
 	{ "beyond", test_beyond },
 	{ "smm", test_smm },
 	{ "stats", test_stats },
