@@ -26,6 +26,9 @@ struct kvm_arch_dirty_tracking {
 	bool splits;
 	u8 eager_split;
 	u64 split_chunk;
+
+	/* Whether the last split of a shadow page let go of mmu_lock instead. */
+	bool split_yielded;
 };
 
 /*

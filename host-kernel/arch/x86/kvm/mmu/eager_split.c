@@ -25,8 +25,15 @@ bool kvm_splits_eagerly(struct kvm *kvm)
 	return mode == KVM_EAGER_PAGE_SPLIT_ON;
 }
 
+/* Under slots_lock, as all splits ahead. */
+bool kvm_split_may_yield(struct kvm *kvm)
+{
+	return !kvm->arch.dirty_tracking.split_yielded;
+}
+
 int kvm_count_split(struct kvm *kvm, int r)
 {
+	kvm->arch.dirty_tracking.split_yielded = r == -EAGAIN;
 	if (!r)
 		atomic64_inc(&kvm->stat.split_huge_pages);
 	else if (r == -ENOMEM || r == -ENOSPC)

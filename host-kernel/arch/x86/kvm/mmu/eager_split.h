@@ -21,6 +21,13 @@ bool kvm_splits_eagerly(struct kvm *kvm);
 void kvm_split_slot_eagerly(struct kvm *kvm, const struct kvm_memory_slot *slot);
 
 /*
+ * Whether the split of a shadow page may let go of mmu_lock because others wait
+ * for it: not if the one before has.  Where others always wait, nothing would
+ * be split otherwise.
+ */
+bool kvm_split_may_yield(struct kvm *kvm);
+
+/*
  * Counts a split ahead that has succeeded (0) or failed (-errno), and returns @r.
  * What a vCPU's fault splits, in 6.12, was not split ahead.
  */
