@@ -21,6 +21,8 @@ from tests.migration.migrate import Options, cancel, info, rounds, wait
 from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, Config,
                                 Mechanism, Qemu, kvm_usable, qemu)
 
+from .binaries import BINARIES
+
 ATTEMPTS = 6
 ROUNDS = 8
 # 4,096 pages, written so slowly that no ring overflows where KVM emulates the
@@ -201,7 +203,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure one guest."""
     parser = argparse.ArgumentParser(
         prog="sync_cost", description="What a sync costs, by guest size.")
-    parser.add_argument("--qemu", choices=("stock", "ours"), default="ours")
+    parser.add_argument("--qemu", choices=BINARIES, default="ours")
     parser.add_argument("--mechanism", choices=MECHANISMS, default="ring")
     parser.add_argument("--gib", type=int, default=1)
     parser.add_argument("--idle", action="store_true",
