@@ -3,13 +3,19 @@
 # that nothing of the system's changes.
 # shellcheck shell=bash
 
-# Lines of URI and SUITE: the mirrors that the machine's own apt uses, as apt
-# itself reads them.
-mirrors() {
-    # shellcheck disable=SC2016
-    apt-get indextargets --no-release-info \
-        --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 2>/dev/null |
+# repositories CODENAME [OPTION...]: lines of URI and SUITE, where apt has the suite
+# under that name.
+repositories() {
+    apt-get indextargets --format "\$(REPO_URI) \$($1)" "${@:2}" 'Created-By: Packages' 2>/dev/null |
         sort -u
+}
+
+# Lines of URI and SUITE: the mirrors of Debian that the machine's own apt uses, as
+# apt itself reads them.  Others may have a suite of the same name.  A machine that
+# has never looked at its repositories cannot tell.
+mirrors() {
+    repositories CODENAME 'Origin: Debian' | grep . ||
+        repositories RELEASE --no-release-info
 }
 
 # source_mirrors SUITE: lines of URI and SUITE, with the updates that belong to it.

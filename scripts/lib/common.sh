@@ -10,7 +10,7 @@ me=${0##*/}
 unset CDPATH # with it, cd would print where it went
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 shared=$(realpath -m "${FDT_BUILD:-$root/build}") # by all releases
-cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/fast-dirty-tracking}
+cache=${FDT_CACHE:-${XDG_CACHE_HOME:-${HOME:-$shared}/.cache}/fast-dirty-tracking}
 python=/usr/bin/python3
 
 # The releases of Debian, each with the versions of QEMU and Linux that the hooks

@@ -410,6 +410,41 @@ class TestGetFromDebian:
         )
         assert "no mirror of Debian" in done.stderr
 
+    def test_other_repositories_are_no_mirrors(
+        self, box: Sandbox, tmp_path: Path
+    ) -> None:
+        """They may have a suite of the same name, as Docker's do."""
+        lists = tmp_path / "lists"
+        (lists / "partial").mkdir(parents=True)
+        self.apt(
+            box,
+            "deb [trusted=yes] http://deb.invalid/debian oldstable main\n"
+            "deb [trusted=yes] http://other.invalid/linux bookworm stable\n",
+        )
+        with open(box.top / "apt.conf", "a", encoding="utf-8") as config:
+            config.write(f'Dir::State::lists "{lists}";\n')
+        for where, suite, origin, component in (
+            ("deb.invalid_debian", "oldstable", "Debian", "main"),
+            ("other.invalid_linux", "bookworm", "Docker", "stable"),
+        ):
+            name = f"{where}_dists_{suite}"
+            (lists / f"{name}_{component}_binary-amd64_Packages").touch()
+            (lists / f"{name}_Release").write_text(
+                f"Origin: {origin}\nSuite: {suite}\nCodename: bookworm\n"
+                f"Components: {component}\nArchitectures: amd64\nSHA256:\n"
+                f" {'0' * 64} 1 {component}/binary-amd64/Packages\n"
+            )
+        script = ". scripts/lib/common.sh; . scripts/lib/apt.sh; mirrors"
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=ROOT,
+            env=box.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "http://deb.invalid/debian/ bookworm\n", done.stderr
+
     def test_mirror_out_of_reach_uses_the_cache(self, box: Sandbox) -> None:
         self.cached_package(box)
         self.apt(box, "deb file:/nowhere bookworm main\n")
