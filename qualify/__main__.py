@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from . import figures, steps
@@ -120,21 +120,24 @@ def judged(host: Host, mechanism: str) -> Trial:
 
 
 def measure(given: argparse.Namespace, result: Result, store: Store,
-            say: Callable[[str], None]) -> None:
+            say: Callable[[str], None], known: Sequence[str]) -> None:
     """Measure this kernel; the second one has both kernels' figures."""
     mib = min(MEASURED_MIB, result.host["memory"] // MEASURED_SHARE)
     stock = given.first is not None
     wanted = steps.measure(tools_of(given), mib, "stock" if stock else "ours",
                            "log" if stock else result.mechanism)
-    outputs = run_all(wanted, result, store, say, kernel_log)
+    outputs = run_all(wanted, result, store, say, kernel_log, known)
     found = figures.measured("\n".join(outputs.values()))
     if stock:
         figures.save(given.first, found)
         # This is no result unless our kernel makes one of it.
         result.tests.append(Trial("start of our kernel", "died", 0.0))
     elif given.second:
-        known = figures.load(given.second)
-        result.figures = list(figures.side_by_side(known, found))
+        other = figures.load(given.second)
+        result.figures = list(figures.side_by_side(other, found))
+        if not result.figures:
+            result.tests.append(Trial("figures", "fail", 0.0, "there is no "
+                                      "figure that both kernels have"))
     keep_result(store, result)
 
 
@@ -155,8 +158,8 @@ def unknown(text: str, known: Iterable[steps.Step]) -> Trial:
 
 
 def try_all(given: argparse.Namespace, result: Result, store: Store,
-            say: Callable[[str], None]) -> None:
-    """Check once, or soak round by round."""
+            say: Callable[[str], None], log: Sequence[str]) -> None:
+    """Check once, or soak round by round; LOG is as run_all() has KNOWN."""
     tools, cpus = tools_of(given), result.host["cpus"]
     rounds: Iterable[Iterable[steps.Step]] = (steps.check(tools, cpus),)
     if given.mode == "soak":
@@ -166,7 +169,7 @@ def try_all(given: argparse.Namespace, result: Result, store: Store,
         wanted = [step for step in known if given.only in step.name]
         if number == 1 and not wanted:
             result.tests.append(unknown(given.only, known))
-        run_all(wanted, result, store, say, kernel_log)
+        run_all(wanted, result, store, say, kernel_log, log)
         if not wanted or not result.passed:
             break
 
@@ -176,6 +179,8 @@ def try_host(given: argparse.Namespace, store: Store,
     """Returns: the exit status."""
     store.set_aside()
     store.keep(PAGE, "FAIL: it was begun, and no test was\n")
+    # To ask QEMU starts KVM's first guest.
+    known = kernel_log().splitlines()
     try:
         host = read(MEMORY)
         mechanism, reason = ask(given.qemu)
@@ -184,11 +189,12 @@ def try_host(given: argparse.Namespace, store: Store,
         say(str(problem))
         return UNFIT
     result = begin(given, host, mechanism, reason)
-    if given.mode == "measure":
-        measure(given, result, store, say)
-    else:
+    if not given.first:
         result.tests.append(judged(host, mechanism))
-        try_all(given, result, store, say)
+    if given.mode == "measure":
+        measure(given, result, store, say, known)
+    else:
+        try_all(given, result, store, say, known)
     if given.first and result.count("fail") == 0:
         return PASSED
     print(result.page(), end="", flush=True)

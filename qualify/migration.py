@@ -10,6 +10,7 @@ mechanism, and with 1 otherwise, after a sentence.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -69,6 +70,8 @@ def main(words: list[str]) -> int:
     how = parse.add_mutually_exclusive_group()
     how.add_argument("--multifd", action="store_true")
     how.add_argument("--postcopy", action="store_true")
+    # What ends a step that takes too long: its guest's memory is not to stay.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))
     try:
         return run(parse.parse_args(words))
     except (VMError, MigrationError, QMPError) as error:

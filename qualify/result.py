@@ -134,7 +134,8 @@ class Result:
             skipped = self.count("skip")
             more = f"; {skipped} skipped" if skipped else ""
             return f"nothing was tried{more}"
-        return f"{counts}; the kernel has no complaint"
+        since = "complained before, and not since" if self.boot else "no complaint"
+        return f"{counts}; the kernel has {since}"
 
     def left_out_lines(self, room: int) -> list[str]:
         """The parts that were left out, in no more lines than ROOM."""

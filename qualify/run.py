@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from .result import TAP_SKIP, Invalid, Result, Trial, parse
@@ -177,16 +177,16 @@ def run_all(
     store: Store,
     say: Callable[[str], None],
     log: Callable[[], str],
+    known: Sequence[str],
 ) -> dict[str, str]:
     """Run the steps until one fails the kernel; RESULT has what came of it.
 
     A soak ends with the first that fails at all.  LOG returns the kernel's
-    log.  Before each step the store has it as "died": if the host goes down
+    log; KNOWN are the lines that it had before anything was tried.  Before each step the store has it as "died": if the host goes down
     with it, that is what is found there.
     Returns: the outputs, by the steps' names.
     """
     outputs = {}
-    known = log().splitlines()
     result.boot = first_report("\n".join(known))
     for step in steps:
         say(f"{step.name}{GOES_ON}")

@@ -108,6 +108,31 @@ def test_mechanism_alone_does_not_pass(
     assert (tmp_path / "result.txt").read_text().startswith(begins)
 
 
+def test_warning_of_the_first_guest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QEMU is asked with a guest; what the kernel says of that counts."""
+    log: list[str] = []
+
+    def ask(qemu: str) -> tuple[str, str]:
+        log.append("[    9.000000] WARNING: CPU: 0 PID: 9 at mmu.c:1 f\n")
+        return "dirty-bits", "best"
+
+    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
+    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
+    monkeypatch.setattr(program, "read", lambda memory: host)
+    monkeypatch.setattr(program, "ask", ask)
+    monkeypatch.setattr(program, "kernel_log", lambda: "".join(log))
+    selftest = tmp_path / "x86_64/pml_test"
+    selftest.parent.mkdir()
+    selftest.write_text("#!/bin/sh\n")
+    selftest.chmod(0o755)
+    assert main(["check", "--only", "pml", "--selftests", str(tmp_path),
+                 "--store", str(tmp_path)]) == FAILED
+    page = (tmp_path / "result.txt").read_text()
+    assert page.startswith("FAIL: the kernel says: ") and "mmu.c:1" in page
+
+
 def test_texts_of_the_codes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,6 +157,7 @@ def test_complaint_at_boot() -> None:
     """It is told, and is not the tests'."""
     one = make(GOOD, boot=["[ 0.1] WARNING: your BIOS is broken"])
     assert one.passed and "your BIOS is broken" in one.page()
+    assert "the kernel has complained before, and not since" in one.page()
 
 
 @pytest.mark.parametrize(("change", "sentence"), [

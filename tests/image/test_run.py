@@ -37,8 +37,9 @@ class Host:
         self.result = make()
 
     def run(self, *steps: Step, log: Callable[[], str] | None = None) -> Result:
+        log = log or (lambda: self.log)
         self.outputs = run_all(steps, self.result, self.store,
-                               self.said.append, log or (lambda: self.log))
+                               self.said.append, log, log().splitlines())
         return self.result
 
 
