@@ -32,7 +32,8 @@
 /*
  * converge_end_sync: A sync has ended, of whatever kind.  If it was that of
  * converge_sync_locked(), a round has ended, too; the first one of all ends the
- * set-up of a migration.  Called with the BQL held, on any thread.
+ * set-up of a migration.  Called with the BQL held, on any thread, or in COLO
+ * while the guest stands still.
  */
 void converge_end_sync(void);
 

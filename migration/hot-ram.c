@@ -123,12 +123,6 @@ unsigned long hot_ram_next(const RAMBlock *rb, unsigned long end,
 
 void hot_ram_cleanup(void)
 {
-    RAMBlock *rb;
-
-    /* Not only what migrates now: a DIMM may have been ejected. */
-    INTERNAL_RAMBLOCK_FOREACH(rb) {
-        g_clear_pointer(&rb->hot, hot_pages_free);
-    }
     hot.waiting = 0;
 }
 

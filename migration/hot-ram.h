@@ -7,8 +7,7 @@
  * decides for how many pages there is room.  Pages that wait may fill half of
  * what others than RAM leave of the downtime limit (converge_room()); the other
  * half is for the pages that the guest writes in the last round.  Pages
- * that wait count as pages that remain, so the limit holds, and when a
- * migration may end is decided as in upstream QEMU.
+ * that wait count as pages that remain, so the limit holds.
  *
  * The locking is that of RAMBlock.bmap, unless a function says otherwise.
  */

@@ -10,11 +10,11 @@
 #include "exec/target_page.h"
 #include "qemu/rcu.h"
 #include "converge.h"
+#include "hot-pages.h"
 #include "migration.h"
 #include "ram-blocks.h"
 #include "ram.h"
 
-/* As long as it has this bitmap. */
 void ram_block_hold(RAMBlock *rb)
 {
     assert(rb->clear_bmap);
@@ -27,6 +27,7 @@ void ram_block_let_go(RAMBlock *rb)
     if (!rb->clear_bmap) {
         return;
     }
+    g_clear_pointer(&rb->hot, hot_pages_free);
     if (!qemu_ram_is_migratable(rb)) {
         memset(rb->idstr, 0, sizeof(rb->idstr));
     }

@@ -7,7 +7,8 @@
  * before, and eject a DIMM or a PCI device with a ROM at any time.  Such a block is
  * no longer migratable: nothing more of it is sent.  What was about to be sent
  * of it, by the migration thread or by a channel of multifd, still needs its memory
- * and its name.  So a migration holds on to its blocks until it is over.
+ * and its name.  So a migration holds on to its blocks, which then have a clear_bmap,
+ * until it is over.
  */
 
 #ifndef MIGRATION_RAM_BLOCKS_H
@@ -23,7 +24,7 @@ void ram_block_hold(RAMBlock *rb);
 
 /*
  * ram_block_let_go: The migration is over; the bitmaps of @rb, if it has any, are
- * about to be freed.  If it was ejected, its owner may be freed, and @rb be taken
+ * about to be freed, and its hot pages are now.  If it was ejected, its owner may be freed, and @rb be taken
  * off ram_list.  The caller may go on to the next block: RCU frees @rb later, with
  * the BQL.  Called with the BQL held.
  */
