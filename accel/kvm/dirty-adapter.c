@@ -80,7 +80,10 @@ static int vmm_vm_ioctl(void *opaque, unsigned long request, void *arg)
     return ret < 0 ? -errno : ret;
 }
 
-/* Called without the BQL, under the engine's lock.  @tag is a ram_addr_t. */
+/*
+ * Called with or without the BQL, under the engine's lock.  @tag is a
+ * ram_addr_t.
+ */
 static void vmm_publish(void *opaque, uint64_t tag, uint64_t first,
                         const uint64_t *words, size_t n)
 {

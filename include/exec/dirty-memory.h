@@ -50,8 +50,9 @@ static inline void dirty_memory_mark(unsigned long *block,
  * cpu_physical_memory_sync_dirty_bitmap:
  * Move the bits of @rb in DIRTY_MEMORY_MIGRATION to @rb->bmap.  Pages that
  * were harvested but not re-armed are marked in @rb->clear_bmap, or re-armed
- * if there is no such bitmap.  Called with the BQL, in an RCU critical
- * section, and with the lock that guards @rb->bmap.
+ * if there is no such bitmap.  Called with the BQL, or in COLO while the guest
+ * stands still, in an RCU critical section, and with the lock that guards
+ * @rb->bmap.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,

@@ -114,8 +114,8 @@ void dirty_tracking_sync_ahead(bool stop);
 
 /*
  * dirty_tracking_look: publish what was written up to now, in the middle of a
- * round.  Pages that are found are un-armed, as after a sync.  Called without
- * the BQL, on a thread that is registered with RCU.
+ * round.  Pages that are found are as after a sync: un-armed, but for rings and
+ * dirty-bits.  Called without the BQL, on a thread that is registered with RCU.
  */
 void dirty_tracking_look(void);
 
@@ -126,7 +126,7 @@ bool dirty_tracking_looks(void);
  * dirty_tracking_brake: the guest writes faster than its pages are sent, and is
  * to pay a fault for its next write to each page that the next sync or look
  * finds.  With all mechanisms but dirty-bits it does so anyway.  To be called
- * before the dirty_tracking_sync_ahead() of that sync.  No lock is needed.
+ * before the dirty_tracking_sync_ahead() of a sync.  No lock is needed.
  */
 void dirty_tracking_brake(void);
 
@@ -183,10 +183,9 @@ bool dirty_tracking_clear_publishes(void);
  * dirty_tracking_guessed: to be asked once in each sync, after the bits of all
  * blocks were taken; called with the BQL held.
  * Returns: whether bits that the sync has just taken from
- * ram_list.dirty_memory may have been set on suspicion, because a ring
- * overflowed or a harvest failed.  Such bits also cover memory that nobody
- * wrote to, and memory that a RamDiscardManager has discarded.  False without
- * operations.
+ * ram_list.dirty_memory may have been set on suspicion: see kvmd_guesses().
+ * Such bits also cover memory that nobody wrote to, and memory that a
+ * RamDiscardManager has discarded.  False without operations.
  */
 bool dirty_tracking_guessed(void);
 

@@ -21,7 +21,7 @@
  * the bitmap without a collect, because of a fault, has one as well.
  *
  * The capability is for the life of the VM: KVM no longer write-protects
- * single pages, and a harvest without a collect finds no write.  With "log"
+ * single pages, and a harvest without a collect misses writes.  With "log"
  * KVM collects by itself.
  */
 

@@ -27,13 +27,13 @@
  *   - lend a thread to kvmd_reaper_run();
  *   - call kvmd_sync() whenever it wants to know which pages were written.
  *
- * The library needs glib and <linux/kvm.h>, nothing else.  The virtual machine
+ * The library needs glib and Linux' headers, nothing else.  The virtual machine
  * monitor (VMM) provides the callbacks in KvmDirtyVmm.
  *
  * Locking: every function may be called from any thread, and none of them
  * needs a lock of the caller's.  One internal mutex serialises them.  The
- * library holds it while it calls publish, collected, overflowed and warn, so
- * these must not call back into the library.  It calls kick without the mutex.
+ * library may hold it while it calls any callback but kick, so these must not
+ * call back into the library.
  *
  * Units: pages are host pages; times are nanoseconds of CLOCK_MONOTONIC; slot
  * ids are KVM's: (address space << 16 | slot).
@@ -259,7 +259,8 @@ uint32_t kvmd_ring_size(const KvmDirty *kvmd);
  * kvmd_clears:
  *
  * Returns: true if the caller must call kvmd_slot_clear() on published pages
- * before it reads them.
+ * before it reads them.  With KVMD_DIRTY_BITS such a call only brings forward
+ * what the next sync would find.
  */
 bool kvmd_clears(const KvmDirty *kvmd);
 
@@ -274,9 +275,10 @@ bool kvmd_clear_publishes(const KvmDirty *kvmd);
 
 /*
  * kvmd_faults_tell:
- * Returns: whether each vCPU that writes takes faults for that.  False with
- * KVMD_LOG: a CPU may log by itself (PML), KVM may collect dirty bits, and Linux
- * before 5.19 does not count faults that make a page writable which is mapped.
+ * Returns: whether each vCPU that writes takes faults for that; with
+ * KVMD_DIRTY_BITS, after kvmd_brake().  False with KVMD_LOG: a CPU may log by
+ * itself (PML), KVM may collect dirty bits, and Linux before 5.19 does not count
+ * faults that make a page writable which is mapped.
  */
 bool kvmd_faults_tell(const KvmDirty *kvmd);
 
@@ -287,13 +289,14 @@ bool kvmd_faults_tell(const KvmDirty *kvmd);
  *       when the slot is added, ignored when its flags change
  *
  * Call KVM_SET_USER_MEMORY_REGION, and do the work that belongs before and
- * after it.  All of a VM's slots are set through this function, for two
+ * after it.  All slots that KVM may log are set through this function, for two
  * reasons:
  *  - Before a slot is removed (memory_size 0), the library harvests and
  *    publishes its pages.  With rings it takes the entries that name the slot
  *    once more after the removal, before the slot's id can be used again (I7).
- *    So no write is lost, except those that the CPU itself still buffers
- *    (PML), and none is attributed to a later slot with the same id.
+ *    So no write is attributed to a later slot with the same id.  Lost are
+ *    those that the CPU itself still buffers (PML) and, with KVMD_LOG and
+ *    KVMD_WRPROT, those between the last KVM_GET_DIRTY_LOG and the removal.
  *  - To re-arm everything after a ring overflow, the library toggles
  *    KVM_MEM_LOG_DIRTY_PAGES.  The caller must not change that flag meanwhile.
  *
@@ -342,12 +345,12 @@ void kvmd_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of);
 /*
  * kvmd_brake:
  *
- * Have the guest pay a fault for its next write to each page that the next sync
- * finds, as it does with all mechanisms but KVMD_DIRTY_BITS.  This is for a
- * guest that writes faster than its pages can be sent.  To be called before the
- * kvmd_sync_ahead() of that sync, if there is one; it is over with that sync,
- * and has no effect on kvmd_slot_sync() and kvmd_slot_clear().  Nothing is done
- * with another mechanism, and where KVM cannot write-protect what it collects.
+ * Have the guest pay a fault for its next write to each page that the next
+ * kvmd_look(), kvmd_sync_ahead() or kvmd_sync() finds, as it does with all
+ * mechanisms but KVMD_DIRTY_BITS.  This is for a guest that writes faster than
+ * its pages can be sent.  It is over with the first of these calls, and has no
+ * effect on kvmd_slot_sync() and kvmd_slot_clear().  Nothing is done with
+ * another mechanism, and where KVM cannot write-protect what it collects.
  */
 void kvmd_brake(KvmDirty *kvmd);
 
@@ -532,8 +535,9 @@ void kvmd_stats(KvmDirty *kvmd, KvmDirtyStats *stats);
  * kvmd_guesses:
  *
  * Returns: how often the library published pages without evidence that they
- * were written: all logged pages, a slot or a range, after an overflow or
- * because a harvest or a re-arm failed.  The function waits for a publication
+ * were written: all logged pages, a slot or a range, after an overflow, because
+ * a harvest or a re-arm failed, as a slot went that had un-armed pages, or in
+ * kvmd_switch().  The function waits for a publication
  * that has begun, and counts it.  It does not call KVM.
  */
 uint64_t kvmd_guesses(KvmDirty *kvmd);

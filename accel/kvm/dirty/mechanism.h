@@ -70,12 +70,12 @@ struct KvmDirtyOps {
      * does it.
      */
     void (*sync_ahead)(KvmDirty *kvmd, KvmDirtyAhead of);
-    /* The next harvest by sync_all, or ahead of it, makes the guest fault. */
+    /* The next harvest of all slots makes the guest fault. */
     void (*brake)(KvmDirty *kvmd);
 
     /*
-     * Re-arm the pages of a range that sync_slot left un-armed; the range lies
-     * within the slot.  NULL if sync_slot never leaves pages un-armed.
+     * Re-arm the pages of a range that sync_slot left un-armed, or harvest once
+     * more; the range lies within the slot.  NULL if there is neither to do.
      */
     int (*clear)(KvmDirty *kvmd, KvmDirtySlot *slot,
                  uint64_t first, uint64_t pages);

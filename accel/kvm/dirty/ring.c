@@ -10,9 +10,9 @@
  *
  * A batch has three steps: collect some entries of one ring, call
  * KVM_RESET_DIRTY_RINGS, publish the pages (I2, I3).  The ioctl resets all
- * rings, and returns only how many entries it has reset in all of them.  So we
- * call it once for each ring: reset is then always known, and equals fetch
- * between batches.
+ * rings, and returns only how many entries it has reset in all of them.  So a
+ * batch is of one ring: reset is then always known, and equals fetch between
+ * batches, unless a reset has failed, which the next one finishes.
  *
  * Overflow (I8).  KVM asks a vCPU to stop when dirty - reset reaches a soft
  * limit.  Not every KVM enforces the limit: the vCPU may go on filling
@@ -34,9 +34,10 @@
  *
  * The converse does not hold: the look may see an overflow where there is
  * none.  The answer to a false alarm is slow, but not wrong.  A false alarm
- * needs a vCPU that fills the rest of the ring between a reset and the look.  A
- * batch is so short that the vCPU would have to fill more entries than KVM keeps
- * in reserve behind the soft limit, unless this thread loses its CPU meanwhile.
+ * needs a vCPU that fills the rest of the ring between a reset and the look.
+ * A batch is so short that the vCPU would have to fill more entries than KVM
+ * keeps in reserve behind the soft limit, unless this thread loses its CPU
+ * meanwhile.
  *
  * After an overflow dirty - reset is unknown, and may exceed the size.  The
  * ring is then "suspect".  We search all of it, and take each batch that finds
@@ -461,7 +462,7 @@ static uint32_t ring_count_waiting(const Ring *r)
     return n;
 }
 
-/* Reads 16 entries of a ring of 65,536. */
+/* Reads at most 17 entries of a ring of 65,536. */
 static KvmDirtyFill ring_look(KvmDirty *kvmd)
 {
     double whole = ring_soft_limit_min(kvmd->ring_size);

@@ -24,7 +24,8 @@
 /*
  * The host's CPUs log by themselves which pages a guest writes (PML).  KVM does
  * not use that log for a VM that enables KVM_CAP_WRITE_PROTECT_ALL_MEM, so the
- * guest takes a fault for each page that it writes.
+ * guest takes a fault for each page that it writes, unless it enables
+ * KVM_CAP_DIRTY_BITS as well.
  */
 #define KVM_WRITE_PROTECT_DISABLES_CPU_LOG	(1U << 1)
 

@@ -17,12 +17,14 @@
  *  - Userspace harvests when it takes pages from the log, and re-arms when it
  *    has KVM write-protect them, so that later writes are logged again.
  *
- * The TDP MMU.  Four things hold at every moment:
+ * The TDP MMU.  Four things hold:
  *
  *  (1) A writable SPTE is marked in the writable_bitmap of its table, unless it
- *      is a leaf whose page has yet to be logged.  SPTEs that are marked need
- *      not be writable.
- *  (2) A fault wrprots all SPTEs of a table, and makes the SPTE that points to
+ *      is a leaf whose page has yet to be logged, or its W bit is about to be
+ *      cleared under the table's wp_lock.  SPTEs that are marked need not be
+ *      writable.  With dirty bits this is about non-leaf SPTEs only.
+ *  (2) A fault wrprots all SPTEs of a table (with dirty bits, all that are not
+ *      leaves), and makes the SPTE that points to
  *      the table writable, within one critical section of the table's wp_lock.
  *      A wrprot of that SPTE takes the same lock.  So a fault that began
  *      before a write-protect does not make the SPTE writable after it.
@@ -395,7 +397,7 @@ void kvm_mmu_write_protect_all(struct kvm *kvm)
 
 /*
  * How many pages are write-protected between two checks for a signal: as many
- * as an SPTE of a root covers, or fewer if there are reverse maps to go
+ * as an SPTE of level 4 covers, or fewer if there are reverse maps to go
  * through.
  */
 static gfn_t range_step(struct kvm *kvm)
