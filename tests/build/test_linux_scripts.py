@@ -328,7 +328,7 @@ class TestExport:
 @pytest.mark.parametrize(
     ("script", "words", "said"),
     [
-        ("get-linux", ["--update"], "'--update'"),
+        ("get-linux", ["--updates"], "the only one is --update"),
         ("assemble-linux", ["--without"], "'--without'"),
         ("build-kernel", ["vanilla"], "'vanilla'"),
         ("build-kernel", ["stock", "debug"], "stock and debug"),
