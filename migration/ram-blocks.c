@@ -17,14 +17,14 @@
 
 void ram_block_hold(RAMBlock *rb)
 {
-    assert(rb->clear_bmap);
+    assert(ram_block_is_held(rb));
     memory_region_ref(rb->mr);
 }
 
 /* qemu_ram_unset_idstr() left the name of a block that is held. */
 void ram_block_let_go(RAMBlock *rb)
 {
-    if (!rb->clear_bmap) {
+    if (!ram_block_is_held(rb)) {
         return;
     }
     g_clear_pointer(&rb->hot, hot_pages_free);

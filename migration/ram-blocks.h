@@ -16,6 +16,12 @@
 
 #include "exec/ramblock.h"
 
+/* ram_block_is_held: Returns: whether a migration holds @rb, which may be NULL. */
+static inline bool ram_block_is_held(const RAMBlock *rb)
+{
+    return rb && rb->clear_bmap;
+}
+
 /*
  * ram_block_hold: A migration begins, and @rb has got its bitmaps.
  * Called with the BQL held.

@@ -270,8 +270,11 @@ uint64_t cpu_physical_memory_forget(RAMBlock *rb, unsigned long first,
     unsigned long end = first + pages, kept;
     uint64_t count = 0;
 
-    /* Memory that is shared and stays where it is has no bitmap. */
-    if (!rb->bmap) {
+    /*
+     * Memory that is shared and stays where it is has no bitmap.  What a guest
+     * has ejected counts no longer.
+     */
+    if (!rb->bmap || !qemu_ram_is_migratable(rb)) {
         return 0;
     }
     for (; first < end; first = kept + 1) {

@@ -124,7 +124,8 @@ uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
  * knows whether it is older: in the first round that may be all that the guest
  * has ever written, and no free page could be left out.  Called with the lock
  * that guards @rb->bmap.
- * Returns: how many pages were in @rb->bmap and are no longer.
+ * Returns: how many pages were in @rb->bmap and are no longer; 0 for memory that
+ * is not sent, or was ejected.
  */
 uint64_t cpu_physical_memory_forget(struct RAMBlock *rb, unsigned long first,
                                     unsigned long pages);

@@ -420,6 +420,9 @@ static void test_forgotten(void)
 {
     begin(true);
     page_bitmap_set_all(rb.bmap);
+    rb.ejected = true;
+    g_assert_cmpuint(cpu_physical_memory_forget(&rb, 0, 10), ==, 0);
+    rb.ejected = false;
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 0, 10), ==, 10);
     g_assert_cmpuint(cpu_physical_memory_forget(&rb, 5, 10), ==, 5);
     page_bitmap_clear(rb.bmap, 0, PAGES);

@@ -20,7 +20,13 @@ typedef struct RAMBlock {
     PageBitmap *looked;
     unsigned long *clear_bmap;
     uint8_t clear_bmap_shift;
+    bool ejected;
 } RAMBlock;
+
+static inline bool qemu_ram_is_migratable(RAMBlock *rb)
+{
+    return !rb->ejected;
+}
 
 #define GLOBAL_DIRTY_DIRTY_RATE 2
 
