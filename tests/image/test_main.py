@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,28 @@ def test_text_that_no_test_has(
     assert max(map(len, kept.tests[-1].said.splitlines())) <= PAGE_WIDTH
 
 
+def check_pml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int,
+    ask: Callable[[str], tuple[str, str]], log: Callable[[], str],
+) -> tuple[int, str]:
+    """Check an AMD host by one test, which ends with STATUS.
+
+    Returns: the program's exit status, and the page.
+    """
+    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
+    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
+    monkeypatch.setattr(program, "read", lambda memory: host)
+    monkeypatch.setattr(program, "ask", ask)
+    monkeypatch.setattr(program, "kernel_log", log)
+    selftest = tmp_path / "x86_64/pml_test"
+    selftest.parent.mkdir()
+    selftest.write_text(f"#!/bin/sh\nexit {status}\n")
+    selftest.chmod(0o755)
+    ended = main(["check", "--only", "pml", "--selftests", str(tmp_path),
+                  "--store", str(tmp_path)])
+    return ended, (tmp_path / "result.txt").read_text()
+
+
 @pytest.mark.parametrize(("status", "verdict", "begins"), [
     (4, FAILED, "FAIL: nothing was tried; 1 skipped\n"),
     (0, PASSED, "PASS: 2 passed; the kernel has no complaint\n"),
@@ -94,18 +117,10 @@ def test_mechanism_alone_does_not_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All chosen tests are skipped: no PML on AMD."""
-    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
-    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
-    monkeypatch.setattr(program, "read", lambda memory: host)
-    monkeypatch.setattr(program, "ask", lambda qemu: ("dirty-bits", "best"))
-    monkeypatch.setattr(program, "kernel_log", str)
-    selftest = tmp_path / "x86_64/pml_test"
-    selftest.parent.mkdir()
-    selftest.write_text(f"#!/bin/sh\nexit {status}\n")
-    selftest.chmod(0o755)
-    assert main(["check", "--only", "pml", "--selftests", str(tmp_path),
-                 "--store", str(tmp_path)]) == verdict
-    assert (tmp_path / "result.txt").read_text().startswith(begins)
+    ended, page = check_pml(tmp_path, monkeypatch, status,
+                            lambda qemu: ("dirty-bits", "best"), str)
+    assert ended == verdict
+    assert page.startswith(begins)
 
 
 def test_warning_of_the_first_guest(
@@ -118,18 +133,9 @@ def test_warning_of_the_first_guest(
         log.append("[    9.000000] WARNING: CPU: 0 PID: 9 at mmu.c:1 f\n")
         return "dirty-bits", "best"
 
-    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
-    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
-    monkeypatch.setattr(program, "read", lambda memory: host)
-    monkeypatch.setattr(program, "ask", ask)
-    monkeypatch.setattr(program, "kernel_log", lambda: "".join(log))
-    selftest = tmp_path / "x86_64/pml_test"
-    selftest.parent.mkdir()
-    selftest.write_text("#!/bin/sh\n")
-    selftest.chmod(0o755)
-    assert main(["check", "--only", "pml", "--selftests", str(tmp_path),
-                 "--store", str(tmp_path)]) == FAILED
-    page = (tmp_path / "result.txt").read_text()
+    ended, page = check_pml(tmp_path, monkeypatch, 0, ask,
+                            lambda: "".join(log))
+    assert ended == FAILED
     assert page.startswith("FAIL: the kernel says: ") and "mmu.c:1" in page
 
 
