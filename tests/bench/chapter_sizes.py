@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure as Drawing
 
 from .blocks import Block, Chapter, Plot, Table, Text, cell, ratio
+from .chapter_peers import TITLES
 from .results import Results
 from .step import PYTHON, Lab, Step
 
@@ -15,7 +16,7 @@ QUICK, FULL = (1, 64), (1, 16, 256, 1024)
 # The emulated CPU addresses 1 TiB, less than a guest of that size has.
 LAB_QUICK, LAB_FULL = (1, 64), (1, 64, 768)
 QEMUS = ("stock", "ours")
-QEMUS_13 = {"backports": "Debian's 10.0", "ours-13": "ours of 10.0"}
+QEMUS_13 = {name: TITLES[name] for name in ("backports", "ours-13")}
 SECONDS, SECONDS_PER_GIB = 10, 0.08
 LAB_SECONDS, LAB_SECONDS_PER_GIB = 20, 0.3
 LONG_GIB = 256  # takes half a minute and more, so once is enough
