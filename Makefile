@@ -37,7 +37,13 @@ all:
 deps:
 	@scripts/deps
 
-demo: deps
+# What takes minutes need not begin where there is nothing to show.
+usable-kvm:
+	@[ -w /dev/kvm ] || { \
+		echo "demo: you cannot write to /dev/kvm, so there is nothing to show; where a host has it, 'adduser $$(id -un) kvm' lets you, after the next login" >&2; \
+		exit 1; }
+
+demo: usable-kvm deps
 	@scripts/build-engine
 	@scripts/build-qemu
 	@build/venv/bin/python tests/migration/demo.py
@@ -68,7 +74,7 @@ bench: deps
 	@RELEASE=13 scripts/build-qemu || echo 'bench: without our QEMU 10.0'
 	@scripts/get-packages backports || echo 'bench: without QEMU 10.0'
 	@scripts/get-packages next || echo 'bench: without QEMU 11.1'
-	@build/venv/bin/python -m tests.bench $(if $(QUICK),--quick) $(CHAPTERS)
+	@build/venv/bin/python -m tests.bench $(if $(filter-out 0,$(QUICK)),--quick) $(CHAPTERS)
 
 install:
 	@scripts/deps --check
@@ -90,5 +96,5 @@ image:
 clean:
 	rm -rf build
 
-.PHONY: all deps demo check kernel soak bench deb deb-kernel image install clean
+.PHONY: all deps usable-kvm demo check kernel soak bench deb deb-kernel image install clean
 .NOTPARALLEL:

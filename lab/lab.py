@@ -264,7 +264,7 @@ def open_socket(text: str | None) -> socket.socket | None:
     """The socket of --wire, which the lab was started with."""
     if text is None:
         return None
-    with contextlib.suppress(ValueError, OSError):
+    with contextlib.suppress(ValueError, OverflowError, OSError):
         return socket.socket(fileno=int(text))
     raise Failure(
         f"--wire {text} is not allowed; it must be the number of an open "

@@ -86,9 +86,9 @@ def unpacked(given: list[str]) -> Result:
             raise Invalid(f"'{text[:20]}' is no code of ours; each is FDT1/N/M:...")
         number, count = int(match[1]), int(match[2])
         parts[number] = match[3]
-    missing = [str(n) for n in range(1, count + 1) if n not in parts]
+    missing = next((n for n in range(1, count + 1) if n not in parts), None)
     if missing:
-        raise Invalid(f"of {count} codes, number {missing[0]} is missing")
+        raise Invalid(f"of {count} codes, number {missing} is missing")
     data = "".join(parts[n] for n in range(1, count + 1))
     squeezed = zlib.decompressobj(zdict=DICTIONARY)
     try:

@@ -329,6 +329,7 @@ class TestExport:
     ("script", "words", "said"),
     [
         ("get-linux", ["--updates"], "the only one is --update"),
+        ("get-linux", ["--update", "now"], "'--update now'"),
         ("assemble-linux", ["--without"], "'--without'"),
         ("build-kernel", ["vanilla"], "'vanilla'"),
         ("build-kernel", ["stock", "debug"], "stock and debug"),

@@ -900,6 +900,7 @@ class TestDeps:
         ("build-qemu", "debug"),
         ("build-engine", "msan"),
         ("install-qemu", "x"),
+        ("get-qemu", "x"),
         ("get-packages", "x"),
         ("build-image", "x"),
         ("assemble-qemu", "x"),
@@ -989,6 +990,22 @@ class TestInstall:
             done, "install-qemu"
         )
         assert prefix.exists() and not other.exists()
+
+    def test_file_of_a_package(self, box: Sandbox, prefix: Path) -> None:
+        """apt would put its own back."""
+        file = prefix / "bin/qemu-system-x86_64"
+        (box.top / "dpkg/info").mkdir(parents=True)
+        (box.top / "dpkg/info/format").write_text("1\n")
+        (box.top / "dpkg/info/theirs.list").write_text(f"{file}\n")
+        (box.top / "dpkg/status").write_text(
+            "Package: theirs\nStatus: install ok installed\nVersion: 1\n"
+            "Architecture: all\nMaintainer: nobody\nDescription: none\n")
+        done = box.run("install-qemu", PREFIX=prefix,
+                       DPKG_ADMINDIR=box.top / "dpkg")
+        assert "belongs to the package theirs;" in one_sentence(
+            done, "install-qemu"
+        )
+        assert file.read_bytes() == b"old"
 
 
 def test_cdpath(box: Sandbox) -> None:

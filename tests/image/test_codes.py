@@ -97,6 +97,7 @@ def test_parts_take_one_code_more() -> None:
 
 @pytest.mark.parametrize(("change", "sentence"), [
     (lambda given: given[:-1], "of 2 codes, number 2 is missing"),
+    (lambda given: ["FDT1/1/9999999999:AA"], "of 9999999999 codes, number 2 is missing"),
     (lambda given: ["https://example.org"], "'https://example.org' is no code of ours; each is FDT1/N/M:..."),
     (lambda given: [given[0], "FDT1/2/2:AAAA"], "the codes are not of one result, or not whole"),
 ])

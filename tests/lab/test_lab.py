@@ -492,6 +492,7 @@ class TestRefusals:
             (["--take", "/etc/hostname", "--", "true"], "--take /etc/host"),
             (["--wire", "socket", "--", "true"], "--wire socket"),
             (["--wire", "99", "--", "true"], "--wire 99"),
+            (["--wire", "9" * 20, "--", "true"], f"--wire {'9' * 20}"),
             (["--ran", "1..2=x", "--", "true"], "--ran 1..2=x"),
             (["--ran", "0x1..0x2", "--", "true"], "--ran 0x1..0x2"),
             ([*INTEL, "--ran", "0x1..0x2=x", "--", "true"], "--ran with"),
