@@ -58,7 +58,7 @@ def assert_passed(name: str, ended: Ended) -> None:
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_libvirt(name: str) -> None:
-    """A domain has dirty-bits, and all its pages arrive."""
+    """A domain has dirty-bits, migrates, and goes on writing."""
     assert_passed(name, boot(*CHECKED))
 
 

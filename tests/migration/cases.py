@@ -86,6 +86,6 @@ def to_be_cancelled(src: VM, rounds: int = 2) -> Iterator[None]:
 def migrate_identical(src: VM, dst: VM, options: Options = HELD,
                       held: Optional[Callable[[], None]] = None) -> Result:
     """Migrate SRC to DST and fail unless their memory is then the same."""
-    result = migrate(src, dst, options, held=held)
+    result = migrate(src, dst, options, held)
     assert_identical(src, dst)
     return result

@@ -13,6 +13,7 @@ from .vm import VM
 UNLIMITED = 16 << 30
 CRAWL = 1 << 20
 ANY_DOWNTIME = 2000 * 1000  # milliseconds: the most that QEMU takes
+HOLD_ROUNDS = 4  # which a migration with the hold option goes through at least
 FAILED = ("failed", "cancelled", "postcopy-paused")
 
 
@@ -244,7 +245,6 @@ def cancel(src: VM, timeout: float = 60.0) -> None:
 
 
 def migrate(src: VM, dst: VM, options: Options = Options(),
-            hold_rounds: int = 4,
             held: Optional[Callable[[], None]] = None) -> Result:
     """Migrate SRC to DST.
 
@@ -253,7 +253,7 @@ def migrate(src: VM, dst: VM, options: Options = Options(),
     """
     start(src, dst, options)
     if options.hold:
-        wait_rounds(src, dst, hold_rounds, options)
+        wait_rounds(src, dst, HOLD_ROUNDS, options)
         if held:
             crawl(src)
             wait(src, dst, options.timeout, "be held",

@@ -72,13 +72,15 @@ def test_hints(ours: Qemu, mechanism: Mechanism, looks: bool) -> None:
         finish(src, dst, HELD)
         free = hinter.free()
         # An overflow makes all pages dirty, hinted ones too.
-        if not src.qmp("query-dirty-tracking")["overflows"]:
-            assert never_sent(dst, free) > len(free) // 2
+        overflows = src.qmp("query-dirty-tracking")["overflows"]
+        assert overflows or never_sent(dst, free) > len(free) // 2
         answered, region = state(src)
         assert answered > 0
         excused = free | set(hinter.pages_of(region) if region else ())
         assert_none_differ([page for page in differing_pages(src, dst)
                             if page not in excused])
+    if overflows:
+        pytest.skip("rings overflowed, so that free pages were sent as well")
 
 
 def test_hints_about_shared_memory(ours: Qemu, tmp_path: Path) -> None:

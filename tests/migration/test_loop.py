@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import struct
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -133,8 +134,9 @@ def test_xbzrle_when_memory_comes(ours: Qemu) -> None:
     with pair(config) as (src, dst):
         src.wait_writing()
         start(src, dst, options)
+        deadline = time.monotonic() + options.timeout
         while rounds(info(src)) < 3:  # It is sent within tens of ms.
-            pass
+            assert time.monotonic() < deadline
         crawl(src)
         src.qmp("object-add", qom_type="memory-backend-ram", id="more",
                 size=16 * MIB)
