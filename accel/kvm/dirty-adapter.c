@@ -44,7 +44,6 @@ struct KVMDirtyTracking {
     VMChangeStateEntry *vm_state;
     QEMUBH *overflow_bh;        /* sends DIRTY_TRACKING_OVERFLOW */
     uint64_t overflows_told;    /* by the last of these events */
-    QemuThread reaper;
     bool reaper_started;
     OnOffAuto split;
     uint64_t split_size;
@@ -294,9 +293,11 @@ static void *reaper_thread(void *opaque)
 
 static void reaper_start(KVMDirtyTracking *dirty)
 {
+    QemuThread reaper;
+
     if (kvmd_ring_size(dirty->engine) && !dirty->reaper_started) {
         dirty->reaper_started = true;
-        qemu_thread_create(&dirty->reaper, "kvm-reaper", reaper_thread,
+        qemu_thread_create(&reaper, "kvm-reaper", reaper_thread,
                            dirty->engine, QEMU_THREAD_DETACHED);
     }
 }
@@ -709,12 +710,13 @@ static void kvm_dirty_tracking_begin(void)
     dirty->rounds = 0;
     kvmd_stats(dirty->engine, &dirty->round_stats);
     /*
-     * With rings, the first sync has to wait for vCPUs and releases the BQL for
-     * that, while the migration holds the RAM list's lock.  A thread that adds
-     * RAM would then wait for this lock with the BQL held, for ever.  The next
-     * sync finds the same entries.  Those that an earlier migration left are
-     * published now: the first sync takes them, and then the migration takes off
-     * what was discarded since (virtio-mem), of which none may come back.
+     * With rings, the first sync has to wait for vCPUs and releases the BQL
+     * for that, while the migration holds the RAM list's lock.  A thread that
+     * adds RAM would then wait for this lock with the BQL held, for ever.  The
+     * next sync finds the same entries.  Those that an earlier migration left
+     * are published now: the first sync takes them, and then the migration
+     * takes off what was discarded since (virtio-mem), of which none may come
+     * back.
      */
     if (rings) {
         kvmd_look(dirty->engine);

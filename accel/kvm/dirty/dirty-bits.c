@@ -160,14 +160,15 @@ static int dirty_bits_sync_all(KvmDirty *kvmd)
                                      dirty_bits_sync_collected);
 }
 
-/* Returns: whether KVM could collect. */
-static bool dirty_bits_harvest_all(KvmDirty *kvmd)
+static int dirty_bits_harvest_all(KvmDirty *kvmd)
 {
-    if (dirty_bits_collect_all(kvmd) < 0) {
-        return false;
+    int ret = dirty_bits_collect_all(kvmd);
+
+    if (ret < 0) {
+        return ret;
     }
     kvmd_slots_foreach_logged(kvmd, dirty_bits_sync_collected);
-    return true;
+    return 0;
 }
 
 static void dirty_bits_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
@@ -175,7 +176,7 @@ static void dirty_bits_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
     DirtyBitsVm *vm = kvmd->state;
     int collects = of == KVMD_AHEAD_STOP ? COLLECTS_AHEAD : 1;
 
-    while (collects > 0 && dirty_bits_harvest_all(kvmd)) {
+    while (collects > 0 && dirty_bits_harvest_all(kvmd) == 0) {
         collects--;
     }
     vm->collected = of == KVMD_AHEAD_ROUND && collects == 0;

@@ -130,7 +130,7 @@ uint32_t kvmd_ring_size(const KvmDirty *kvmd)
 
 bool kvmd_clears(const KvmDirty *kvmd)
 {
-    return kvmd_leaves_unarmed(kvmd);
+    return kvmd_wants_clear(kvmd);
 }
 
 bool kvmd_clear_publishes(const KvmDirty *kvmd)
@@ -249,7 +249,7 @@ int kvmd_slot_clear(KvmDirty *kvmd, uint32_t slot_id,
 
     g_mutex_lock(&kvmd->lock);
     slot = kvmd_slot_get(kvmd, slot_id);
-    if (slot && kvmd_slot_logged(slot) && kvmd_leaves_unarmed(kvmd) && pages) {
+    if (slot && kvmd_slot_logged(slot) && kvmd_wants_clear(kvmd) && pages) {
         ret = engine_in_slot(kvmd, slot, first, pages) ?
             kvmd->ops->clear(kvmd, slot, first, pages) : -EINVAL;
         ret = MIN(ret, 0);

@@ -277,8 +277,8 @@ bool kvmd_clear_publishes(const KvmDirty *kvmd);
  * kvmd_faults_tell:
  * Returns: whether each vCPU that writes takes faults for that; with
  * KVMD_DIRTY_BITS, after kvmd_brake().  False with KVMD_LOG: a CPU may log by
- * itself (PML), KVM may collect dirty bits, and Linux before 5.19 does not count
- * faults that make a page writable which is mapped.
+ * itself (PML), KVM may collect dirty bits, and Linux before 5.19 does not
+ * count faults that make a page writable which is mapped.
  */
 bool kvmd_faults_tell(const KvmDirty *kvmd);
 
@@ -435,8 +435,8 @@ void kvmd_vcpu_ring_full(KvmDirtyVcpu *vcpu);
  * @faults: set to the number of faults since the vCPU was made by which KVM
  *          mapped a page for it, or made one writable
  *
- * Where kvmd_faults_tell() is true, the difference between two calls tells which
- * vCPUs write how much, compared to each other.
+ * Where kvmd_faults_tell() is true, the difference between two calls tells
+ * which vCPUs write how much, compared to each other.
  *
  * Returns: false if KVM does not count the faults of a vCPU (Linux does since
  * 5.14), if the VMM has no vcpu_ioctl(), or if @vcpu was removed.

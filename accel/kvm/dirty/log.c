@@ -174,7 +174,7 @@ const KvmDirtyOps kvmd_log_ops = {
     .slot_stop = log_slot_stop,
     .sync_slot = log_sync_slot,
     .clear = log_clear,
-    .leaves_unarmed = log_leaves_unarmed,
+    .clears = log_leaves_unarmed,
     .may_not_fault = true,
     .sees_dirty_bits = true,
 };

@@ -61,10 +61,11 @@ struct KvmDirtyOps {
     /* The same for all slots; if NULL, sync_slot is called for each. */
     int (*sync_all)(KvmDirty *kvmd);
     /*
-     * Harvest and publish what can be had although vCPUs run.  If NULL,
-     * sync_slot is called for each slot.  Returns: false if KVM refused.
+     * Harvest and publish what can be had although vCPUs run.  If NULL, a look
+     * calls sync_slot for each slot, and nothing is done ahead of a sync.
+     * Returns: 0 or -errno; what KVM refused is left to the next sync.
      */
-    bool (*harvest_all)(KvmDirty *kvmd);
+    int (*harvest_all)(KvmDirty *kvmd);
     /*
      * Do a part of the sync_all that is about to follow; if NULL, harvest_all
      * does it.
@@ -79,8 +80,8 @@ struct KvmDirtyOps {
      */
     int (*clear)(KvmDirty *kvmd, KvmDirtySlot *slot,
                  uint64_t first, uint64_t pages);
-    /* If NULL, sync_slot leaves pages un-armed whenever clear is not NULL. */
-    bool (*leaves_unarmed)(const KvmDirty *kvmd);
+    /* Whether there is, at present; if NULL, whenever clear is not NULL. */
+    bool (*clears)(const KvmDirty *kvmd);
 
     /*
      * vcpu_add: @vcpu was added, and @fd is its file descriptor.  Returns:
@@ -128,12 +129,12 @@ extern const KvmDirtyOps kvmd_wrprot_ops;
 extern const KvmDirtyOps kvmd_shared_ops;
 extern const KvmDirtyOps kvmd_dirty_bits_ops;
 
-/* Whether a sync, at present, leaves pages un-armed until clear is called. */
-static inline bool kvmd_leaves_unarmed(const KvmDirty *kvmd)
+/* Whether clear has something to do, at present. */
+static inline bool kvmd_wants_clear(const KvmDirty *kvmd)
 {
     const KvmDirtyOps *ops = kvmd->ops;
 
-    return ops->leaves_unarmed ? ops->leaves_unarmed(kvmd) : ops->clear != NULL;
+    return ops->clears ? ops->clears(kvmd) : ops->clear != NULL;
 }
 
 /* region.c: regions of 2 MiB, each of which is re-armed as a whole. */

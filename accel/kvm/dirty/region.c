@@ -177,10 +177,10 @@ static uint64_t region_first(const KvmDirty *kvmd, const KvmDirtySlot *slot,
 }
 
 /*
- * Memory that moves is not where the thread that reads looks for it: QEMU's map
- * may change before its slots do, and then kvmd_slot_clear() is not called.  The
- * page that was read may have been written after that, until KVM removed the
- * slot, without a fault.
+ * Memory that moves is not where the thread that reads looks for it: QEMU's
+ * map may change before its slots do, and then kvmd_slot_clear() is not
+ * called.  The page that was read may have been written after that, until KVM
+ * removed the slot, without a fault.
  */
 void kvmd_regions_gone(KvmDirty *kvmd, KvmDirtySlot *slot)
 {

@@ -679,12 +679,6 @@ static int ring_sync_all(KvmDirty *kvmd)
     return 0;
 }
 
-static bool ring_harvest_all(KvmDirty *kvmd)
-{
-    ring_reap_all(kvmd);
-    return true;
-}
-
 /*
  * Initially-all-set (KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2) must stay off.  With
  * it KVM does not write-protect a slot when logging begins, and a page that is
@@ -696,7 +690,7 @@ const KvmDirtyOps kvmd_ring_ops = {
     .begin = ring_begin,
     .end = ring_end,
     .sync_all = ring_sync_all,
-    .harvest_all = ring_harvest_all,
+    .harvest_all = ring_sync_all,
     .vcpu_add = ring_vcpu_add,
     .vcpu_remove = ring_vcpu_remove,
     .vcpu_full = ring_vcpu_full,

@@ -155,7 +155,7 @@ int kvmd_slot_set(KvmDirty *kvmd,
 static int slot_rearm(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     slot_sync(kvmd, slot);
-    return kvmd_leaves_unarmed(kvmd) ?
+    return kvmd_wants_clear(kvmd) ?
         kvmd->ops->clear(kvmd, slot, 0, kvmd_slot_pages(kvmd, slot)) : 0;
 }
 
