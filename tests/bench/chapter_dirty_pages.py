@@ -44,7 +44,7 @@ harvest of the shared bitmap looks at those parts only that its summary names,
 and that is all that is saved when few pages are dirty; fetch copies all of the
 bitmap, 32 KiB per GiB, whatever is dirty. Dirty bits take the price from the
 vCPU, which pays nothing where it goes on writing, and 1,500 for each 2 MiB that
-wakes up, to who harvests: 76 for a page, and 2,400 for a page alone in its
+wakes up, to who harvests: 76 for a page, and 1,800 for a page alone in its
 2 MiB. Where pages are that sparse, both together cost more than stock's. These
 are without the exits of faults and without TLB flushes as hardware has them.
 Nobody published such a row."""

@@ -190,8 +190,11 @@ static void log_relog_pages(struct kvm_memory_slot *slot)
 {
 	unsigned long word;
 
-	for (word = 0; word < BITS_TO_LONGS(slot->npages); word++)
+	for (word = 0; word < BITS_TO_LONGS(slot->npages); word++) {
 		log_relog_word(slot, word);
+		if (!(word % 4096))
+			cond_resched();
+	}
 }
 
 void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot)

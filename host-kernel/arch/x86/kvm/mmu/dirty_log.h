@@ -35,10 +35,11 @@ static inline void log_writable_spte(struct kvm *kvm,
  * KVM_PRE_FAULT_MEMORY, of 6.11 and later, maps pages by a thread that does not run
  * the guest.  Who makes the last harvest has waited for vCPUs, and not for that
  * thread: it may have made an SPTE writable, and not have logged the page yet that
- * a vCPU has written by then.  So a prefetch makes no SPTE of a logged slot writable.
- * That includes prefetches for asynchronous page faults, which need it not: they are
- * rare enough for one more fault.  And a vCPU whose tables are shadow pages, as those of
- * a nested guest are, is refused before it syncs them: that makes SPTEs writable, too.
+ * a vCPU has written by then.  So it maps no page of a logged slot writable.  Nor do
+ * most prefetches for asynchronous page faults, which need it not, as vCPUs make them
+ * in KVM_RUN: they are rare enough for one more fault.  And a vCPU whose tables are
+ * shadow pages, as those of a nested guest are, is refused before it syncs them: that
+ * makes SPTEs writable, too.
  */
 static inline bool is_logged_prefetch(const struct kvm_page_fault *fault)
 {

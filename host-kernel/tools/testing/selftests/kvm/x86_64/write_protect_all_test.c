@@ -283,9 +283,15 @@ static void test_log_flag(void)
 	free(bitmap);
 }
 
+static void pre_fault(struct kvm_vcpu *vcpu, const struct test_mem *mem)
+{
+	TEST_ASSERT(!__vcpu_pre_fault(vcpu, mem->gpa, mem->npages * PAGE_SIZE),
+		    "KVM_PRE_FAULT_MEMORY: %s", strerror(errno));
+}
+
 /*
  * Pages that are mapped in advance are not dirty, whatever they were before, and their
- * next write is logged.
+ * next write is logged.  One that is writable already stays so.
  */
 static void test_pre_fault(void)
 {
@@ -295,6 +301,7 @@ static void test_pre_fault(void)
 	unsigned long *bitmap;
 	struct kvm_vcpu *vcpu;
 	struct kvm_vm *vm;
+	uint64_t faults;
 	int round;
 
 	if (!can_pre_fault()) {
@@ -308,11 +315,14 @@ static void test_pre_fault(void)
 	guest_map(vm, mem.gpa, PG_SIZE_2M);
 
 	for (round = 0; round < 3; round++) {
-		TEST_ASSERT(!__vcpu_pre_fault(vcpu, mem.gpa, mem.npages * PAGE_SIZE),
-			    "KVM_PRE_FAULT_MEMORY: %s", strerror(errno));
+		pre_fault(vcpu, &mem);
 		kvm_vm_get_dirty_log(vm, mem.slot, bitmap);
 		TEST_ASSERT_EQ(count_bits(bitmap, mem.npages), 0UL);
 		guest_write(vcpu, mem.gpa + 7 * PAGE_SIZE, round);
+		pre_fault(vcpu, &mem);
+		faults = vcpu_page_faults(vcpu);
+		guest_write(vcpu, mem.gpa + 7 * PAGE_SIZE, round);
+		TEST_ASSERT_EQ(vcpu_page_faults(vcpu), faults);
 		kvm_vm_get_dirty_log(vm, mem.slot, bitmap);
 		TEST_ASSERT(test_bit(7, bitmap), "page 7 is not dirty");
 		TEST_ASSERT_EQ(count_bits(bitmap, mem.npages), 1UL);
@@ -320,6 +330,53 @@ static void test_pre_fault(void)
 	kvm_vm_free(vm);
 	test_mem_unmap(&mem);
 	free(bitmap);
+}
+
+#define LONG_RUN	(20 * 1000 * 1000)
+
+struct runner {
+	struct kvm_vcpu *vcpu;
+	bool done;
+};
+
+static void *run_long(void *data)
+{
+	struct runner *runner = data;
+
+	guest_stride(runner->vcpu, GUEST_WRITE, TEST_GPA, 0, LONG_RUN, 1);
+	__atomic_store_n(&runner->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* A fetch has no CPU's log to empty, so that vCPUs go on while it fetches. */
+static void test_fetch_while_running(void)
+{
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = TEST_GPA, .npages = 64,
+	};
+	struct runner runner = {};
+	struct kvm_vm *vm = toucher_vm(both_caps, ARRAY_SIZE(both_caps), 1,
+				       &runner.vcpu);
+	uint64_t fetches = 0, exits;
+	unsigned long bitmap;
+	pthread_t thread;
+
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	guest_map(vm, mem.gpa, mem.npages * PAGE_SIZE);
+	exits = vcpu_stat(runner.vcpu, "exits");
+	TEST_ASSERT(!pthread_create(&thread, NULL, run_long, &runner),
+		    "no thread");
+	for (; !__atomic_load_n(&runner.done, __ATOMIC_ACQUIRE); fetches++)
+		vm_get_dirty_log_no_wp(vm, mem.slot, &bitmap);
+	pthread_join(thread, NULL);
+	exits = vcpu_stat(runner.vcpu, "exits") - exits;
+	TEST_ASSERT(fetches > 100, "there were only %lu fetches", fetches);
+	/* Not as many as kicks make, but the host's timer interrupts. */
+	TEST_ASSERT(exits < LONG_RUN / 2000, "%lu exits in %lu fetches", exits,
+		    fetches);
+	kvm_vm_free(vm);
+	test_mem_unmap(&mem);
 }
 
 /* EFAULT in the middle of a large bitmap: the words copied come back too. */
@@ -1625,6 +1682,7 @@ static const struct named_test tests[] = {
 	{ "log-flag", test_log_flag },
 	{ "log-fault", test_log_fault },
 	{ "pre-fault", test_pre_fault },
+	{ "fetch-while-running", test_fetch_while_running },
 	{ "model", test_model },
 	{ "gigantic", test_gigantic },
 	{ "sparse", test_sparse },
