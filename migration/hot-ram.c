@@ -123,6 +123,12 @@ unsigned long hot_ram_next(const RAMBlock *rb, unsigned long end,
 
 void hot_ram_cleanup(void)
 {
+    RAMBlock *rb;
+
+    RCU_READ_LOCK_GUARD();
+    INTERNAL_RAMBLOCK_FOREACH(rb) {
+        g_clear_pointer(&rb->hot, hot_pages_free);
+    }
     hot.waiting = 0;
 }
 

@@ -20,8 +20,9 @@
 
 /*
  * hot_ram_begin_sync:
- * A sync is about to end a round: what RAMBlock.bmap has now was not sent in it,
- * but for what RAMBlock.written has, which was added since.  Called in an RCU critical section.
+ * A sync is about to end a round: what RAMBlock.bmap has now was not sent in
+ * it, but for what RAMBlock.written has, which was added since.  Called in an
+ * RCU critical section.
  */
 void hot_ram_begin_sync(void);
 
@@ -52,7 +53,7 @@ void hot_ram_end_pass(uint64_t pages);
 unsigned long hot_ram_next(const RAMBlock *rb, unsigned long end,
                            unsigned long start);
 
-/* hot_ram_cleanup: The migration is over. */
+/* hot_ram_cleanup: The migration is over.  Called with the BQL held. */
 void hot_ram_cleanup(void);
 
 /* hot_ram_populate: Fill in what query-migrate says; with the BQL held. */

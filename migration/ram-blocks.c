@@ -10,28 +10,37 @@
 #include "exec/target_page.h"
 #include "qemu/rcu.h"
 #include "converge.h"
-#include "hot-pages.h"
 #include "migration.h"
 #include "ram-blocks.h"
 #include "ram.h"
 
 void ram_block_hold(RAMBlock *rb)
 {
-    assert(ram_block_is_held(rb));
+    rb->held = true;
     memory_region_ref(rb->mr);
 }
 
 /* qemu_ram_unset_idstr() left the name of a block that is held. */
-void ram_block_let_go(RAMBlock *rb)
+static void ram_block_let_go(RAMBlock *rb)
 {
-    if (!ram_block_is_held(rb)) {
-        return;
-    }
-    g_clear_pointer(&rb->hot, hot_pages_free);
+    rb->held = false;
     if (!qemu_ram_is_migratable(rb)) {
         memset(rb->idstr, 0, sizeof(rb->idstr));
     }
     memory_region_unref(rb->mr);
+}
+
+void ram_blocks_let_go(void)
+{
+    RAMBlock *rb;
+
+    /* The last reference to a block may take it off the list. */
+    RCU_READ_LOCK_GUARD();
+    INTERNAL_RAMBLOCK_FOREACH(rb) {
+        if (ram_block_is_held(rb)) {
+            ram_block_let_go(rb);
+        }
+    }
 }
 
 static uint64_t ram_pages_left(void)
