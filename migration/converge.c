@@ -31,9 +31,9 @@
 #define MEMORY 0.500
 
 /*
- * Where pages may be logged without telling who wrote them, that is so for most
- * or for next to none: with PML, faults are those of pages that a vCPU meets for
- * the first time.  What devices write comes without, too.
+ * Where pages may be logged without telling who wrote them, that is so for
+ * most or for next to none: with PML, faults are those of pages that a vCPU
+ * meets for the first time.  What devices write comes without, too.
  */
 #define KNOWN_PART 0.5
 
@@ -306,10 +306,10 @@ static bool converge_may_throttle(void)
 }
 
 /*
- * Each look takes time from the thread that sends, and makes the guest fault on
- * pages that it has written before: both are welcome only where vCPUs are to be
- * slowed down.  A dirty limit does so by rings that are full, which a look would
- * empty.
+ * Each look takes time from the thread that sends, and makes the guest fault
+ * on pages that it has written before: both are welcome only where vCPUs are
+ * to be slowed down.  A dirty limit does so by rings that are full, which a
+ * look would empty.
  */
 static bool converge_looks(void)
 {
@@ -356,8 +356,8 @@ static void converge_let_go(void)
 }
 
 /*
- * calc-dirty-rate counts what is found: each look would find pages again that are
- * yet to be sent (log), or that were written again (dirty-bits, rings).
+ * calc-dirty-rate counts what is found: each look would find pages again that
+ * are yet to be sent (log), or that were written again (dirty-bits, rings).
  */
 static bool converge_is_measured(void)
 {
@@ -371,7 +371,7 @@ static bool converge_wants_look(double now)
         !migration_in_postcopy();
 }
 
-/* Once in a round, or in each look while vCPUs are slowed down. */
+/* Once in a round.  The faults tell auto-converge, in each look, who writes. */
 static bool converge_wants_brake(void)
 {
     return converge.stalled &&
@@ -417,6 +417,7 @@ void converge_run(void)
     converge.next_look = pace_again(now, end);
     if (converge_is_round_over()) {
         ram_sync_round();
+        return;
     }
     seconds = converge_count(now);
     if (seconds && converge_steers()) {
@@ -466,11 +467,11 @@ static void converge_round_ended(void)
 }
 
 /*
- * Other syncs end no round: the last one, COLO's, and those of upstream's timer,
- * in the main thread.  All but COLO's, of a guest that stands still, are under the
- * BQL.  The timer's may come while the migration thread, in a sync of its own, has
- * let the BQL go (with TCG, and with rings): it then counts for that sync, which
- * ends just after it.
+ * Other syncs end no round: the last one, COLO's, and those of upstream's
+ * timer, in the main thread.  All but COLO's, of a guest that stands still,
+ * are under the BQL.  The timer's may come while the migration thread, in a
+ * sync of its own, has let the BQL go (with TCG, and with rings): it then
+ * counts for that sync, which ends just after it.
  */
 void converge_end_sync(void)
 {
@@ -486,8 +487,11 @@ uint64_t converge_stop_size(uint64_t size)
 {
     double limit = migrate_get_current()->parameters.downtime_limit / 1000.0;
 
-    converge.stop_size = size;
-    converge.bandwidth = limit ? size / limit : 0;
+    /* In postcopy, and in a background snapshot, nobody is to be told. */
+    if (migration_sync_count() && !migration_in_postcopy()) {
+        converge.stop_size = size;
+        converge.bandwidth = limit ? size / limit : 0;
+    }
     return pace_stop_size(&converge.pace, &converge.sync, size,
                           MIN(converge.others, size), limit,
                           qemu_target_page_size());

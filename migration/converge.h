@@ -14,11 +14,11 @@
  *  - with the capability auto-converge, those vCPUs that write are slowed down,
  *    each as much as it takes, and let go when it is no longer needed.
  *
- * With auto-converge a look asks dirty page tracking up to 20 times a second, in
- * the middle of a round and without the BQL, which pages were written.
+ * With auto-converge a look asks dirty page tracking up to 20 times a second,
+ * in the middle of a round and without the BQL, which pages were written.
  *
- * Without an accelerator that tracks dirty pages by itself, and with COLO, there
- * are no looks, and auto-converge is upstream's.
+ * Without an accelerator that tracks dirty pages by itself, and with COLO,
+ * there are no looks, and auto-converge is upstream's.
  *
  * All functions are called on the migration thread, unless a comment says
  * otherwise.
@@ -73,8 +73,8 @@ void converge_forget(uint64_t pages);
 void converge_end(void);
 
 /*
- * converge_pending: @bytes remain of all that is to be sent, RAM and others.  To
- * be called whenever QEMU has counted them for the next iteration.
+ * converge_pending: @bytes remain of all that is to be sent, RAM and others.
+ * To be called whenever QEMU has counted them for the next iteration.
  * @exact: it is no estimate.  A device may estimate nothing of what it has to
  *         send after the stop, so that less than the last exact number is not
  *         believed.
@@ -88,10 +88,10 @@ void converge_pending(uint64_t bytes, bool exact);
 uint64_t converge_room(void);
 
 /*
- * converge_crosses: @pages of RAM remain.  Returns: whether they have become few
- * enough for the guest to be stopped, and the last sync was long enough ago: it
- * is time to sync then.  If it was not, that of each iteration follows, as in
- * QEMU without this.
+ * converge_crosses: @pages of RAM remain.  Returns: whether they have become
+ * few enough for the guest to be stopped, and the last sync was long enough
+ * ago: it is time to sync then.  If it was not, that of each iteration
+ * follows, as in QEMU without this.
  */
 bool converge_crosses(uint64_t pages);
 
@@ -101,10 +101,16 @@ bool converge_crossed(void);
 /* converge_stalled: Returns: whether the rounds have ceased to shrink. */
 bool converge_stalled(void);
 
-/* converge_replaces: Returns: whether upstream's auto-converge is not needed. */
+/*
+ * converge_replaces: Returns: whether upstream's auto-converge is not needed.
+ */
 bool converge_replaces(void);
 
-/* converge_populate: Fill in what query-migrate says; with the BQL held. */
+/*
+ * converge_populate: Fill in what query-migrate says; with the BQL held.  The
+ * migration thread counts without it, so that one answer may have figures of
+ * two periods.
+ */
 void converge_populate(MigrationInfo *info);
 
 #endif

@@ -9,10 +9,10 @@
  * A group that waits keeps its bits in the PageBitmap; these pages are sent at
  * the stop.
  *
- * A group is hot if at least one in HOT_PART of its pages that were dirty at the
- * end of the last round but one, and were sent in the last, is dirty again.
- * No group is hot after the first round, in which all pages are sent, written or
- * not, and which may take minutes.
+ * A group is hot if at least one in HOT_PART of its pages that were dirty at
+ * the end of the last round but one, and were sent in the last, is dirty
+ * again.  No group is hot after the first round, in which all pages are sent,
+ * written or not, and which may take minutes.
  *
  * The caller serialises all calls, with each other and with those for the
  * PageBitmap, which has the @max_pages that the HotPages was made with.

@@ -17,7 +17,7 @@
 /* Shorter periods are not counted: what a vCPU does in one is chance. */
 #define PACE_PERIOD_SECONDS 0.050
 
-/* What may turn out to have been in vain takes a fifth of the time at the most. */
+/* What may turn out to be in vain takes a fifth of the time at the most. */
 #define PACE_REST_PART 4
 
 /* So many periods in a row in which rounds do not shrink are not a burst. */
@@ -32,17 +32,17 @@
 #define PACE_STOP_SECONDS 0.010
 
 /*
- * With dirty-bits dirty_tracking_sync_ahead() collects so many times ahead of the
- * sync of the stop, and once ahead of a sync that ends a round.  With rings it
- * reaps once, which is over soon, as they are reaped all the time.
+ * With dirty-bits dirty_tracking_sync_ahead() collects so many times ahead of
+ * the sync of the stop, and once ahead of a sync that ends a round.  With
+ * rings it reaps once, which is over soon, as they are reaped all the time.
  */
 #define PACE_STOP_COLLECTS 3
 
 /*
  * After so many syncs that have found what would fit, but for what is kept for
- * the last sync and the devices, nothing is kept for them: QEMU without this ends
- * such a migration at once.  More time is left to vCPUs that are slowed down to
- * write less, at 20 syncs a second or fewer.
+ * the last sync and the devices, nothing is kept for them: QEMU without this
+ * ends such a migration at once.  More time is left to vCPUs that are slowed
+ * down to write less, at 20 syncs a second or fewer.
  */
 #define PACE_NEAR 4
 #define PACE_NEAR_STEERED 60
@@ -54,7 +54,7 @@ typedef struct Pace {
     double written_per_second;  /* in the last period, became dirty again */
     double sent_per_second;
     unsigned int bad_periods;   /* in a row, up to the last one */
-    unsigned int near;          /* syncs that have found so much, as PACE_NEAR */
+    unsigned int near;          /* syncs that found so much, as PACE_NEAR */
     bool nothing_kept;
 } Pace;
 
@@ -66,8 +66,8 @@ typedef struct PaceSync {
 } PaceSync;
 
 /*
- * pace_sync: A sync has ended @now; from @began until @collected it was collected
- * ahead of it, and from @locked on the BQL was held.
+ * pace_sync: A sync has ended @now; from @began until @collected it was
+ * collected ahead of it, and from @locked on the BQL was held.
  */
 PaceSync pace_sync(double began, double collected, double locked, double now);
 
@@ -88,22 +88,24 @@ bool pace_count(Pace *pace, double now, uint64_t remaining, uint64_t sent,
                 double threshold);
 
 /*
- * pace_again: Returns: when to do again what has taken from @began to @ended, and
- * may have been in vain.  Looks are, for pages that the next sync would have
- * found in the same time, and syncs before a stop if they find too much for it.
+ * pace_again: Returns: when to do again what has taken from @began to @ended,
+ * and may have been in vain.  Looks are, for pages that the next sync would
+ * have found in the same time, and syncs before a stop if they find too much
+ * for it.
  */
 double pace_again(double began, double ended);
 
 /*
- * pace_excess: how many times as much became dirty as @threshold allows; infinite
- * if nothing was ever counted as sent.
+ * pace_excess: how many times as much became dirty as @threshold allows;
+ * infinite if nothing was ever counted as sent.
  */
 double pace_excess(const Pace *pace, double threshold);
 
 /*
- * pace_found: A sync has found that @remaining is to be sent.  Less than @room may
- * remain when the guest is to be stopped; less than @most could be sent within the
- * downtime limit if nothing else took time.  All are in the same unit.
+ * pace_found: A sync has found that @remaining is to be sent.  Less than @room
+ * may remain when the guest is to be stopped; less than @most could be sent
+ * within the downtime limit if nothing else took time.  All are in the same
+ * unit.
  * @patience: how many syncs may find what is not less than @room, but less than
  *            @most; larger finds in between do not matter, as bursts
  */
@@ -118,9 +120,9 @@ void pace_found(Pace *pace, double remaining, double room, double most,
  * @page_size: in the unit of @size
  *
  * The limit is also for the last sync, the devices, and the pages that become
- * dirty between the decision to stop and the stop.  At least half of what others
- * leave is for the pages that remain.  Once many syncs have found what nearly
- * fits (pace_found()), nothing is kept for all else.
+ * dirty between the decision to stop and the stop.  At least half of what
+ * others leave is for the pages that remain.  Once many syncs have found what
+ * nearly fits (pace_found()), nothing is kept for all else.
  *
  * Returns: the part of @size that may remain when the guest is to be stopped,
  * others and pages together.
@@ -134,8 +136,10 @@ double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
  * @others: what remains beside pages
  * @page_size: in the unit of both
  *
- * Returns: how long the stop would take with what remained at the end of the last
- * period: as a limit, pace_stop_size() would let that remain.  0 if @bandwidth is.
+ * Returns: how long the stop would take with what remained at the end of the
+ * last
+ * period: as a limit, pace_stop_size() would let that remain.  0 if @bandwidth
+ * is.
  */
 double pace_stop_seconds(const Pace *pace, const PaceSync *sync,
                          double bandwidth, double others, double page_size);

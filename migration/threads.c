@@ -67,7 +67,8 @@ bool migration_keeps_threads(const MigrationParameters *wanted, Error **errp)
            keeps_compressing(sends, is, wanted, errp);
 }
 
-/* A migration may come to the next of these states meanwhile, but not go back. */
+#if QEMU_VERSION_MAJOR >= 8
+/* A migration may come to the next of these meanwhile, but not go back. */
 void migration_channel_failed(MigrationState *s)
 {
     static const MigrationStatus states[] = {
@@ -82,3 +83,4 @@ void migration_channel_failed(MigrationState *s)
         qemu_sem_post(&s->pause_sem);
     }
 }
+#endif

@@ -46,8 +46,8 @@ void vcpu_shares_age(VcpuShare *vcpus, size_t n, double elapsed, double kept);
  * @written: what was found written in that time, in the unit of their writes
  * @allowed: what should have been
  *
- * If no vCPU is known to have written, or they are known for less than the least
- * part in @bounds, all are treated alike.
+ * If no vCPU is known to have written, or they are known for less than the
+ * least part in @bounds, all are treated alike.
  */
 void vcpu_shares_steer(VcpuShare *vcpus, size_t n, double elapsed,
                        double written, double allowed,

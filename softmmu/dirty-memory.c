@@ -104,10 +104,10 @@ static void publish_cleared(unsigned long page, unsigned long bits)
 }
 
 /*
- * A clear may find more than its chunk, as harvests share words, or what another
- * RAMBlock has in the slot meanwhile.  What was cleared since the last sync may
- * have been sent in this pass: there no page may become dirty before the next
- * sync.  All else is yet to be sent.
+ * A clear may find more than its chunk, as harvests share words, or what
+ * another RAMBlock has in the slot meanwhile.  What was cleared since the last
+ * sync may have been sent in this pass: there no page may become dirty before
+ * the next sync.  All else is yet to be sent.
  */
 static bool is_to_be_sent(unsigned long page)
 {
@@ -158,10 +158,10 @@ void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
 }
 
 /*
- * A page that is written between the clear of its chunk and its turn to be sent
- * is sent twice, so a chunk should be sent soon after its clear.  But each clear
- * makes an ioctl, and the vCPUs flush their TLBs: chunks grow until there is so
- * much time between two clears.
+ * A page that is written between the clear of its chunk and its turn to be
+ * sent is sent twice, so a chunk should be sent soon after its clear.  But
+ * each clear makes an ioctl, and the vCPUs flush their TLBs: chunks grow until
+ * there is so much time between two clears.
  */
 #define CHUNK_REST_NS (5 * SCALE_MS)
 #define CHUNK_LEAST_SHIFT ctz32(PAGE_GROUP)

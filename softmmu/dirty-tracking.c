@@ -133,8 +133,10 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
         error_setg(errp, "set-dirty-tracking is not possible while a "
                    "migration or snapshot is active: wait for it or cancel "
                    "it");
-    } else if (global_dirty_tracking & (GLOBAL_DIRTY_DIRTY_RATE |
-                                        GLOBAL_DIRTY_LIMIT)) {
+    } else if (global_dirty_tracking & GLOBAL_DIRTY_MIGRATION) {
+        error_setg(errp, "set-dirty-tracking is not possible on a COLO "
+                   "secondary");
+    } else if (global_dirty_tracking) {
         error_setg(errp, "set-dirty-tracking is not possible while the dirty "
                    "page rate is measured or limited: wait for it or cancel "
                    "it");
@@ -193,8 +195,23 @@ static void print_rounds(Monitor *mon, const DirtyTrackingRoundList *rounds)
     }
 }
 
+static void print_convergence(Monitor *mon, const MigrationConvergence *now)
+{
+    monitor_printf(mon, "convergence: %s, %" PRIu64 " of %" PRIu64
+                   " kbytes/s written again\n",
+                   now->stalled ? "stalled" : now->converges ? "yes" : "no",
+                   now->write_rate / KiB, now->bandwidth / KiB);
+    monitor_printf(mon, "to converge: a downtime of %" PRIu64 " ms, or %"
+                   PRIu64 " kbytes/s, or a throttle of %u%%\n",
+                   now->downtime_needed, now->bandwidth_needed / KiB,
+                   now->throttle_needed);
+}
+
 void dirty_tracking_print(Monitor *mon, const MigrationInfo *info)
 {
+    if (info->convergence) {
+        print_convergence(mon, info->convergence);
+    }
     if (info->hot_pages) {
         monitor_printf(mon, "hot pages: %" PRIu64 " waiting, %" PRIu64
                        " waits, %" PRIu64 " kbytes saved\n",

@@ -27,7 +27,7 @@ typedef struct Throttled {
     double share;
     int64_t awake_since;
     bool asked;                 /* to sleep, and has not woken up since */
-    int serial;                 /* what an earlier Throttled asked for is void */
+    int serial;                 /* what an earlier one asked for is void */
 } Throttled;
 
 static QEMUTimer *timer;
@@ -70,8 +70,8 @@ static void vcpu_throttle_wait(CPUState *cpu, int64_t ns)
 }
 
 /*
- * A vCPU that is let go meanwhile, or asked to stop, wakes up at once.  One that
- * has stopped does not begin: it may be waited for, to be unplugged.
+ * A vCPU that is let go meanwhile, or asked to stop, wakes up at once.  One
+ * that has stopped does not begin: it may be waited for, to be unplugged.
  */
 static void vcpu_throttle_sleep(CPUState *cpu, run_on_cpu_data data)
 {
@@ -143,7 +143,7 @@ static void vcpu_throttle_tick(void *opaque)
                              RUN_ON_CPU_HOST_INT(own->serial));
         }
     }
-    /* Another vCPU may be plugged in at the address of one that was unplugged. */
+    /* Another vCPU may be plugged at the address of one that was unplugged. */
     if (found < g_hash_table_size(throttled)) {
         g_hash_table_foreach_remove(throttled, vcpu_throttle_is_gone, NULL);
     }

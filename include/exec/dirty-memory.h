@@ -62,10 +62,10 @@ uint64_t cpu_physical_memory_sync_dirty_bitmap(struct RAMBlock *rb,
 /*
  * cpu_physical_memory_publish:
  * Make pages dirty for all clients, as cpu_physical_memory_set_dirty_lebitmap()
- * does: @pages pages from @start on, of which @words has a bit for each, in words
- * of little endian.  They are in one RAMBlock.  Those that
- * cpu_physical_memory_clear_and_take() finds in its own, on the same thread, go to
- * RAMBlock.bmap instead of DIRTY_MEMORY_MIGRATION.
+ * does: @pages pages from @start on, of which @words has a bit for each, in
+ * words of little endian.  They are in one RAMBlock.  Those that
+ * cpu_physical_memory_clear_and_take() finds in its own, on the same thread,
+ * go to RAMBlock.bmap instead of DIRTY_MEMORY_MIGRATION.
  */
 void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
                                  ram_addr_t pages);
@@ -73,8 +73,8 @@ void cpu_physical_memory_publish(unsigned long *words, ram_addr_t start,
 /*
  * cpu_physical_memory_clear_shift:
  * @shift: x-clear-bitmap-shift
- * Returns: RAMBlock.clear_bmap_shift, the binary logarithm of the pages that have
- * a bit in RAMBlock.clear_bmap: 512 or fewer where a clear publishes.
+ * Returns: RAMBlock.clear_bmap_shift, the binary logarithm of the pages that
+ * have a bit in RAMBlock.clear_bmap: 512 or fewer where a clear publishes.
  */
 uint8_t cpu_physical_memory_clear_shift(uint8_t shift);
 
@@ -82,15 +82,16 @@ uint8_t cpu_physical_memory_clear_shift(uint8_t shift);
  * cpu_physical_memory_clear_and_take:
  * @runs: whether the guest may still write here
  *
- * Call memory_region_clear_dirty_bitmap() for [@start, @start + @length) of @rb,
- * whose bit in @rb->clear_bmap the caller has just cleared.
- * Where it publishes (dirty_tracking_clear_publishes()), the call is for what
- * follows, too, up to 1 GiB, as far as its bits are set: the more, the sooner that
- * is sent.  These bits are cleared.  Pages of @rb that are published go to
+ * Call memory_region_clear_dirty_bitmap() for [@start, @start + @length) of
+ * @rb, whose bit in @rb->clear_bmap the caller has just cleared.  Where it
+ * publishes (dirty_tracking_clear_publishes()), the call is for what follows,
+ * too, up to 1 GiB, as far as its bits are set: the more, the sooner that is
+ * sent.  These bits are cleared.  Pages of @rb that are published go to
  * @rb->bmap, unless the bit there was clear before: these may have been sent
- * since the last sync, and are left to the next one, as is what QEMU itself has
- * written.  If the guest does not run, nothing is done: the last sync has found
- * all, and in postcopy the destination knows which pages are still to come.
+ * since the last sync, and are left to the next one, as is what QEMU itself
+ * has written.  If the guest does not run, nothing is done: the last sync has
+ * found all, and in postcopy the destination knows which pages are still to
+ * come.
  * Called with the lock that guards @rb->bmap; neither the BQL nor RCU is
  * needed.  Allocates @rb->written, which has to be given to page_bitmap_free()
  * when @rb->bmap is.
@@ -104,28 +105,28 @@ uint64_t cpu_physical_memory_clear_and_take(struct RAMBlock *rb,
  * cpu_physical_memory_take_published:
  * Move the bits of all of @rb in DIRTY_MEMORY_MIGRATION to @rb->bmap, and,
  * unless a harvest re-arms (dirty_tracking_clear_publishes()), mark in
- * @rb->clear_bmap that pages are to be re-armed.  For accelerators that publish
- * by themselves: TCG's vCPUs would not set the bits again.  Called with the
- * lock that guards @rb->bmap, in an RCU critical section; the BQL is not needed.
- * Allocates @rb->written and @rb->looked, which have to be given to
- * page_bitmap_free() when @rb->bmap is.
+ * @rb->clear_bmap that pages are to be re-armed.  For accelerators that
+ * publish by themselves: TCG's vCPUs would not set the bits again.  Called
+ * with the lock that guards @rb->bmap, in an RCU critical section; the BQL is
+ * not needed.  Allocates @rb->written and @rb->looked, which have to be given
+ * to page_bitmap_free() when @rb->bmap is.
  * Returns: how many pages were not in @rb->bmap before.
  */
 uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
 
 /*
  * cpu_physical_memory_forget:
- * The guest has said that it does not use [@first, @first + @pages) of @rb: these
- * pages need not be sent.  It may have taken some back since it said so, and
- * written them, and no later sync would find those that were taken meanwhile.
- * So they stay in @rb->bmap: all that cpu_physical_memory_take_published() has
- * taken since the last sync, and what cpu_physical_memory_clear_and_take() has
- * added.  Of what a clear finds of pages that were in @rb->bmap before nobody
- * knows whether it is older: in the first round that may be all that the guest
- * has ever written, and no free page could be left out.  Called with the lock
- * that guards @rb->bmap.
- * Returns: how many pages were in @rb->bmap and are no longer; 0 for memory that
- * is not sent, or was ejected.
+ * The guest has said that it does not use [@first, @first + @pages) of @rb:
+ * these pages need not be sent.  It may have taken some back since it said so,
+ * and written them, and no later sync would find those that were taken
+ * meanwhile.  So they stay in @rb->bmap: all that
+ * cpu_physical_memory_take_published() has taken since the last sync, and what
+ * cpu_physical_memory_clear_and_take() has added.  Of what a clear finds of
+ * pages that were in @rb->bmap before nobody knows whether it is older: in the
+ * first round that may be all that the guest has ever written, and no free
+ * page could be left out.  Called with the lock that guards @rb->bmap.
+ * Returns: how many pages were in @rb->bmap and are no longer; 0 for memory
+ * that is not sent, or was ejected.
  */
 uint64_t cpu_physical_memory_forget(struct RAMBlock *rb, unsigned long first,
                                     unsigned long pages);

@@ -52,7 +52,8 @@ unsigned long page_bitmap_count(const PageBitmap *map, unsigned long first,
                                 unsigned long pages);
 
 /*
- * page_bitmap_add_word: Set the pages of @bits, of the word that begins with @page.
+ * page_bitmap_add_word: Set the pages of @bits, of the word that begins with
+ * @page.
  * Returns: those of them that were not set before.
  */
 unsigned long page_bitmap_add_word(PageBitmap *map, unsigned long page,
@@ -108,8 +109,8 @@ typedef struct PageHarvest {
 
 /*
  * page_bitmap_harvest:
- * Take the bits of a range out of a block, and set those pages in the bitmaps of
- * @harvest.  Bits of the block may be set meanwhile, if page_block_mark()
+ * Take the bits of a range out of a block, and set those pages in the bitmaps
+ * of @harvest.  Bits of the block may be set meanwhile, if page_block_mark()
  * follows, but only one may take them.
  * Returns: how many pages of @dest were not set before.
  */

@@ -39,7 +39,7 @@
 
 /* 9.1: block migration is gone; before, QEMU may be built without. */
 #ifdef CONFIG_LIVE_BLOCK_MIGRATION
-bool blk_mig_bulk_active(void);
+int blk_mig_bulk_active(void);
 #define block_migration_is_bulk() blk_mig_bulk_active()
 #else
 #define block_migration_is_bulk() false

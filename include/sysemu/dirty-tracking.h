@@ -119,7 +119,9 @@ void dirty_tracking_sync_ahead(bool stop);
  */
 void dirty_tracking_look(void);
 
-/* dirty_tracking_looks: Returns: whether dirty_tracking_look() does anything. */
+/*
+ * dirty_tracking_looks: Returns: whether dirty_tracking_look() does anything.
+ */
 bool dirty_tracking_looks(void);
 
 /*
@@ -141,8 +143,8 @@ void dirty_tracking_brake(void);
 bool dirty_tracking_vcpu_writes(CPUState *cpu, uint64_t *writes);
 
 /*
- * dirty_tracking_tells_writers: Returns: whether that number grows for each vCPU
- * that writes.  If not, pages may be logged that count for none.
+ * dirty_tracking_tells_writers: Returns: whether that number grows for each
+ * vCPU that writes.  If not, pages may be logged that count for none.
  */
 bool dirty_tracking_tells_writers(void);
 

@@ -88,6 +88,8 @@ def test_told(ours: Qemu, mechanism: Mechanism) -> None:
                                     < 2 * SLOW.bandwidth))
         assert throttle(state) == 0
         told = state["convergence"]
+        lines = src.hmp("info migrate").splitlines()
+        assert any(line.startswith("convergence: stalled, ") for line in lines)
         assert told["bandwidth-needed"] == pytest.approx(
             2 * told["write-rate"], abs=4)
         src.qmp("migrate-set-parameters",
