@@ -42,7 +42,7 @@ UPSTREAM = (
     Selftest("memslot_modification_stress_test -v 2 -b 16M -i 3"),
     Selftest("memslot_perf_test -l 1 -s 32 -e 1", 120, soak=True),
     # To mark a page as idle took 6 to 10 ms in the lab.
-    Selftest("access_tracking_perf_test -v 2 -b 2M"),
+    Selftest("access_tracking_perf_test -v 2 -b 2M", once=True),
     Selftest("kvm_page_table_test -v 2 -b 32M", once=True),
     Selftest("kvm_page_table_test -v 2 -b 32M -s anonymous_thp", once=True),
     Selftest(f"kvm_page_table_test -v 2 -b 32M -s {HUGE}"),
@@ -126,8 +126,8 @@ WHICH_PAGE = (
 )
 
 OURS = (
-    Selftest(f"{MODEL} -n 25", 180),
-    Selftest("dirty_bitmap_fd_test", 120),
+    Selftest(f"{MODEL} -n 10", 180),
+    Selftest("dirty_bitmap_fd_test", 120, once=True),
     Selftest("x86_64/eager_page_split_test", 120),
     *WHICH_PAGE,
     Selftest(f"{RACE} -v 3 -t 4 -m ring"),
@@ -173,6 +173,7 @@ OURS = (
 DIRTY_LOG = tuple(
     test for test in UPSTREAM if test.command.startswith("dirty_log_test")
 )
+DIRTY_RING = tuple(test for test in DIRTY_LOG if "-c 1024" in test.command)
 HOSTILE_OURS = (
     *WHICH_PAGE,
     Selftest(f"{MODEL} -n 3", 180),
@@ -193,7 +194,7 @@ HOSTILE_STOCK = (
 # An Intel CPU differs from AMD's in the formats of its tables, in what nested
 # guests see of them, and in its flushes.
 INTEL_UPSTREAM = (
-    Selftest("dirty_log_test -M dirty-log -i 3", 120, once=True),
+    Selftest("dirty_log_test -M dirty-log -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 180),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M"),
     Selftest("dirty_log_perf_test -i 2 -v 2 -b 16M -g"),

@@ -21,6 +21,7 @@ from .lab import COMPLAINED, Ended, Record, lab, selftests
 from .selftest_table import (
     CPU_MAY_SKIP,
     DIRTY_LOG,
+    DIRTY_RING,
     HOSTILE_OURS,
     HOSTILE_STOCK,
     INTEL_MAY_SKIP,
@@ -81,7 +82,7 @@ KIND = ("tdp", "shadow", "npt0")
 CHECKED = {
     ("patched", "tdp"): UPSTREAM + OURS,
     ("patched", "shadow"): UPSTREAM + OURS,
-    ("patched", "hostile-tdp"): DIRTY_LOG + HOSTILE_OURS,
+    ("patched", "hostile-tdp"): DIRTY_RING + HOSTILE_OURS,
     ("patched", "hostile-shadow"): HOSTILE_OURS,
     ("patched", "intel-tdp"): INTEL_UPSTREAM + INTEL_OURS + INTEL_PML,
 }
