@@ -12,6 +12,7 @@ from .test_selftests import Boot, Case, Result, judge, judge_parts
 
 OUR = next(test for test in OURS if "eager_page_split" in test.command)
 SLOW = next(test for test in UPSTREAM if "memslot_perf" in test.command)
+CHECKED = next(test for test in UPSTREAM if not test.soak)
 KILLED = 124
 GAVE_UP = (254, "sem_timedwait() failed: -1")
 
@@ -114,6 +115,22 @@ def test_parts_of_a_program_that_did_not_end(
     )
     with pytest.raises(AssertionError, match="did not end"):
         judge_parts("patched", "tdp", (OUR,))
+
+
+SKIPS = ("patched", 4, "1..0 # SKIP - Requirement not met: rings")
+
+
+def test_upstreams_may_not_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of ours that takes rings away is not to pass by that."""
+    with pytest.raises(pytest.fail.Exception, match="status 4"):
+        judged(monkeypatch, CHECKED, Boots(SKIPS))
+
+
+def test_upstreams_of_the_soak_may_skip(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(pytest.skip.Exception, match="rings"):
+        judged(monkeypatch, SLOW, Boots(SKIPS))
 
 
 def test_late_and_then_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,12 +42,15 @@ def fixture_programs() -> Path:
 def test_docs_have_what_the_patches_have() -> None:
     table = DOCS.read_text().partition("| `kvm.mutant=` |")[2]
     rows = re.findall(
-        rf"^\| `([a-z-]+)( {re.escape(SHADOW)})?` \|",
+        rf"^\| `([a-z-]+)( {re.escape(SHADOW)})?` \| ([^|]+) \|",
         table.partition("\n\n")[0],
         re.MULTILINE,
     )
-    told = {(name, shadow != "") for name, shadow in rows}
-    tested = {(one.name, SHADOW in run_of(one).kernel) for one in MUTANTS}
+    told = {(name, shadow != "", breaks) for name, shadow, breaks in rows}
+    tested = {
+        (one.name, SHADOW in run_of(one).kernel, one.invariant)
+        for one in MUTANTS
+    }
     assert told == tested
 
 
