@@ -137,9 +137,8 @@ double pace_stop_size(const Pace *pace, const PaceSync *sync, double size,
  * @page_size: in the unit of both
  *
  * Returns: how long the stop would take with what remained at the end of the
- * last
- * period: as a limit, pace_stop_size() would let that remain.  0 if @bandwidth
- * is.
+ * last period: as a limit, pace_stop_size() would let that remain.  0 if
+ * @bandwidth is.
  */
 double pace_stop_seconds(const Pace *pace, const PaceSync *sync,
                          double bandwidth, double others, double page_size);

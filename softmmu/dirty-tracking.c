@@ -8,6 +8,7 @@
 #include "qemu/osdep.h"
 #include "qemu/units.h"
 #include "exec/memory.h"
+#include "migration/colo.h"
 #include "migration/migration.h"
 #include "migration/misc.h"
 #include "migration/ram.h"
@@ -133,10 +134,11 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
         error_setg(errp, "set-dirty-tracking is not possible while a "
                    "migration or snapshot is active: wait for it or cancel "
                    "it");
-    } else if (global_dirty_tracking & GLOBAL_DIRTY_MIGRATION) {
+    } else if (migration_incoming_colo_enabled()) {
         error_setg(errp, "set-dirty-tracking is not possible on a COLO "
                    "secondary");
-    } else if (global_dirty_tracking) {
+    } else if (global_dirty_tracking & (GLOBAL_DIRTY_DIRTY_RATE |
+                                        GLOBAL_DIRTY_LIMIT)) {
         error_setg(errp, "set-dirty-tracking is not possible while the dirty "
                    "page rate is measured or limited: wait for it or cancel "
                    "it");

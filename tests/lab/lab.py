@@ -142,10 +142,11 @@ def running(
 
 def must(
     command: Sequence[str | Path], limit: int = BUILD_LIMIT, **env: str
-) -> None:
+) -> str:
     """Run a script that has to succeed, and show its output if it fails.
 
     limit is in seconds; env is what its environment has more than ours.
+    Returns: what it has said.
     """
     done = subprocess.run(
         [str(word) for word in command],
@@ -157,6 +158,7 @@ def must(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def mutation(name: str, file: str, old: str, new: str, where: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab import test_selftests
 from tests.lab.lab import Record
-from tests.lab.selftest_table import OURS
+from tests.lab.selftest_table import MODEL, OURS
 from tests.lab.test_selftests import Case
 
 pytestmark = pytest.mark.usefixtures("release")
@@ -28,3 +28,11 @@ def test_no_complaint() -> None:
     """All programs may pass while the kernel warns: the lab tells then."""
     ended = test_selftests.boot("patched", "tdp", SELFTESTS).ended
     assert ended.status == 0, ended.stderr
+
+
+def test_shadow_mmu(record_property: Record) -> None:
+    """There 6.12 maps pages in advance by code that 6.1 has not."""
+    test = test_selftests.Selftest(f"{MODEL} -t pre-fault")
+    test_selftests.judge(
+        Case("patched", "shadow", test), (test,), record_property
+    )

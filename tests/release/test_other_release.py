@@ -7,6 +7,7 @@ names here, each mechanism migrates, libvirt once, and what only 10.0 can do.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,10 @@ def test_release_migrates(name: str, record_property: Record) -> None:
 def test_release_migrates_here(name: str) -> None:
     if not kvm_usable():
         pytest.skip("/dev/kvm cannot be used on this host")
-    must([*test_migration.PYTEST, f"{test_migration.TESTS}/{name}"])
+    if os.environ["RELEASE"] == "12":
+        pytest.skip("QEMU 7.2 does not have it")
+    said = must([*test_migration.PYTEST, f"{test_migration.TESTS}/{name}"])
+    assert "skipped" not in said.splitlines()[-1], said
 
 
 @pytest.mark.parametrize("name", LIBVIRT)
