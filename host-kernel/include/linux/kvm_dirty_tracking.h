@@ -12,6 +12,7 @@
 #include <linux/bitops.h>
 #include <linux/jump_label.h>
 #include <linux/kref.h>
+#include <linux/sched.h>
 #include <linux/types.h>
 
 #include <uapi/linux/kvm_dirty_tracking.h>
@@ -84,6 +85,16 @@ static inline void kvm_dirty_bitmap_mark(struct kvm_dirty_bitmap *bitmap,
 {
 	set_bit_le(rel_gfn, bitmap->bitmap);
 	kvm_dirty_bitmap_summarize(bitmap, rel_gfn);
+}
+
+/*
+ * A bitmap has up to 2^25 words.  Who goes through all of them calls this for each, so
+ * that others run meanwhile.  May sleep.
+ */
+static inline void kvm_dirty_bitmap_resched(unsigned long word)
+{
+	if (!(word % 4096))
+		cond_resched();
 }
 
 /* Sets @bits in word @word of the bitmap, and the summary bit of that word. */

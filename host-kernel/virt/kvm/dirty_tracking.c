@@ -231,17 +231,13 @@ bool kvm_dirty_log_has_flags(struct kvm *kvm, const struct kvm_dirty_log *log)
 	return kvm->dirty_tracking.log_without_write_protect && log->padding1;
 }
 
-/* The bitmap of a slot has 2^25 words at the most. */
-#define WORDS_AT_A_TIME	4096
-
 static void give_back(struct kvm_memory_slot *slot, const unsigned long *words,
 		      unsigned long count)
 {
 	unsigned long i;
 
 	for (i = 0; i < count; i++) {
-		if (!(i % WORDS_AT_A_TIME))
-			cond_resched();
+		kvm_dirty_bitmap_resched(i);
 		if (!words[i])
 			continue;
 		if (slot->shared_bitmap)
@@ -265,8 +261,7 @@ int kvm_fetch_dirty_log(struct kvm *kvm, struct kvm_memory_slot *slot,
 	kvm_arch_sync_dirty_log(kvm, slot);
 
 	for (i = 0; i < count; i++) {
-		if (!(i % WORDS_AT_A_TIME))
-			cond_resched();
+		kvm_dirty_bitmap_resched(i);
 		words[i] = 0;
 		if (!READ_ONCE(slot->dirty_bitmap[i]))
 			continue;

@@ -192,8 +192,7 @@ static void log_relog_pages(struct kvm_memory_slot *slot)
 
 	for (word = 0; word < BITS_TO_LONGS(slot->npages); word++) {
 		log_relog_word(slot, word);
-		if (!(word % 4096))
-			cond_resched();
+		kvm_dirty_bitmap_resched(word);
 	}
 }
 
