@@ -41,6 +41,11 @@ write_sources() {
     grep -q . "$apt/sources.list"
 }
 
+# apt_said LOG: the first error or warning that apt has written there.
+apt_said() {
+    grep -m 1 '^[EW]: ' "$1" || echo "see $1"
+}
+
 private_apt() {
     apt-get -q \
         -o Dir::Etc::sourcelist="$apt/sources.list" \
@@ -76,7 +81,7 @@ fetch_packages() {
     (private_apt -o APT::Update::Error-Mode=any update &&
         cd "$dir/debs" &&
         private_apt "${target[@]}" "${fetch[@]}" "$@") >"$log" 2>&1 ||
-        die "$* of $suite cannot be fetched ($(grep -m 1 '^[EW]: ' "$log" || echo "see $log")); a mirror that can be reached has it"
+        die "$* of $suite cannot be fetched ($(apt_said "$log")); a mirror that can be reached has it"
     for deb in "$dir"/debs/*.deb; do
         dpkg -x "$deb" "$dir/root"
     done
