@@ -36,3 +36,5 @@ def test_shadow_mmu(record_property: Record) -> None:
     test_selftests.judge(
         Case("patched", "shadow", test), (test,), record_property
     )
+    ended = test_selftests.boot("patched", "shadow", (test,)).ended
+    assert ended.status == 0, ended.stderr
