@@ -19,6 +19,7 @@ from .test_converge import (ANY, ENDLESS, SLOW, SLOWED, STALLED, WHO_IS_KNOWN,
 from .test_dirty_rate import LIMIT_MB, wait_rates
 from .test_guest import wait_starts
 from .test_hotplug import IDLE_CORE, assert_all_write, plug, with_cores
+from .test_switch import refused
 from .vm import BOOT_TIMEOUT, LOG, VM, Config, Mechanism, Qemu, pair
 
 RING = Mechanism(4096)
@@ -100,6 +101,9 @@ def test_bursts(ours: Qemu, mechanism: Mechanism) -> None:
         src.wait(lambda: src.counters()[0] >= first + 2 * BURST_PAGES,
                  BOOT_TIMEOUT, "the guest made no burst")
         assert rounds(info(src)) == 1
+        # In a burst: a migration that did not look would stop the guest there.
+        src.wait(lambda: 0 < src.counters()[0] % BURST_PAGES < BURST_PAGES / 2,
+                 BOOT_TIMEOUT, "the guest was not met in a burst")
         src.qmp("migrate-set-parameters", max_bandwidth=SLOW.bandwidth)
         end(src, dst)
         assert dst.counters()[0] % BURST_PAGES == 0
@@ -197,6 +201,7 @@ def test_colo(ours: Qemu, mechanism: Mechanism) -> None:
         assert info(src)["status"] == "colo"
         assert throttle(info(src)) == 0
         assert len(src.monitor.event_times(STALLED)) == stalls
+        assert "COLO" in refused(dst, LOG.name)
         src.qmp("x-colo-lost-heartbeat")
         src.wait(lambda: info(src)["status"] == "completed", 30,
                  "the primary did not go on alone")
