@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from .cases import (HELD, PATCHED, assert_identical, assert_identical_in,
+from .cases import (HELD, assert_identical, assert_identical_in,
                     each_mechanism, log_and_ring, migrate_identical,
                     to_be_cancelled)
 from .compare import HIGH_START
 from .conftest import installed
 from .guest import MIB, PAGE, RANDOM, SEQUENTIAL, Writer
-from .migrate import (UNLIMITED, Options, Result, arrive, crawl, finish, info,
-                      migrate, release, rounds, set_capabilities, start,
-                      wait_rounds)
+from .migrate import (Options, Result, crawl, finish, info, migrate, release,
+                      rounds, start, wait_rounds)
 from .qmp import QMPError
 from .vm import LOG, VM, Config, Mechanism, Qemu, pair
 
@@ -217,53 +216,6 @@ def test_postcopy_release(ours: Qemu, mechanism: Mechanism) -> None:
         before = resident(src)
         finish(src, dst, options)
         assert resident(src) < before
-        assert_one_moment(dst)
-
-
-def ask_for_snapshot(vm: VM) -> None:
-    """The next migration is a background snapshot, and as fast as it can be."""
-    try:
-        set_capabilities(vm, "background-snapshot")
-    except QMPError as error:
-        assert "not supported by host kernel" in str(error)
-        pytest.skip(str(error))
-    vm.qmp("migrate-set-parameters", max_bandwidth=UNLIMITED)
-
-
-def test_snapshot_has_no_rounds(ours: Qemu) -> None:
-    """It does not show those of a migration that was cancelled before."""
-    figures = {"dirty-tracking-rounds", "hot-pages"}
-    writer = Writer(pattern=RANDOM)
-    with VM("src", Config(ours, ours.accel(LOG), writer=writer)) as src:
-        src.wait_writing()
-        with to_be_cancelled(src, rounds=3):
-            assert figures <= info(src).keys()
-        ask_for_snapshot(src)
-        src.qmp("migrate", uri="exec:cat > /dev/null")
-        src.wait(lambda: info(src)["status"] == "completed", 60,
-                 "there is no snapshot")
-        assert not figures & info(src).keys()
-
-
-@pytest.mark.parametrize("mechanism", (LOG, *PATCHED), ids=str)
-@pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
-def test_background_snapshot(ours: Qemu, mechanism: Mechanism, tmp_path: Path,
-                             odd: bool) -> None:
-    """A snapshot of a guest that goes on writing is of one moment."""
-    size = ODD if odd else 64 * MIB
-    config = Config(ours, ours.accel(mechanism),
-                    writer=Writer(base=size - 32 * MIB, pattern=SEQUENTIAL),
-                    extra=("-m", f"{size // KIB}K"))
-    image = tmp_path / "image"
-    options = dataclasses.replace(HELD, timeout=60.0)
-    with VM("src", config) as src:
-        src.wait_writing(passes=2)
-        ask_for_snapshot(src)
-        src.qmp("migrate", uri=f"exec:cat > {image}")
-        finish(src, None, options)
-    with VM("dst", config, incoming=True) as dst:
-        dst.qmp("migrate-incoming", uri=f"exec:cat {image}")
-        arrive(dst, options)
         assert_one_moment(dst)
 
 
