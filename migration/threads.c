@@ -10,6 +10,7 @@
 #include "sysemu/dirty-tracking-release.h"
 #include "migration.h"
 #include "multifd.h"
+#include "qemu-file.h"
 #include "ram.h"
 #include "threads.h"
 
@@ -67,7 +68,27 @@ bool migration_keeps_threads(const MigrationParameters *wanted, Error **errp)
            keeps_compressing(sends, is, wanted, errp);
 }
 
-#if QEMU_VERSION_MAJOR >= 8
+#if QEMU_VERSION_MAJOR < 8
+/* Later releases do so themselves. */
+void migration_shut_down(MigrationState *s)
+{
+    bool ends = false;
+
+    WITH_QEMU_LOCK_GUARD(&s->qemu_file_lock) {
+        if (s->state == MIGRATION_STATUS_FAILED ||
+            s->state == MIGRATION_STATUS_CANCELLING) {
+            qemu_file_shutdown(s->to_dst_file);
+        }
+        if (s->rp_state.rp_thread_created && s->rp_state.from_dst_file) {
+            ends = !qemu_file_shutdown(s->rp_state.from_dst_file);
+        }
+    }
+    if (ends) {
+        qemu_thread_join(&s->rp_state.rp_thread);
+        s->rp_state.rp_thread_created = false;
+    }
+}
+#else
 /* A migration may come to the next of these meanwhile, but not go back. */
 void migration_channel_failed(MigrationState *s)
 {

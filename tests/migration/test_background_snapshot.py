@@ -126,6 +126,18 @@ def test_it_cannot_begin(ours: Qemu) -> None:
         assert_goes_on(src, "failed")
 
 
+def test_paused_guest_stays_paused(ours: Qemu) -> None:
+    """A snapshot does not start a guest that its user has paused."""
+    with VM("src", Config(ours, "kvm")) as src:
+        src.wait_writing()
+        src.qmp("stop")
+        ask_for_snapshot(src)
+        src.qmp("migrate", uri="exec:cat > /dev/null")
+        src.wait(lambda: info(src)["status"] == "completed", END_TIMEOUT,
+                 "there is no snapshot")
+        assert src.qmp("query-status")["status"] == "paused"
+
+
 def test_dimm_goes_meanwhile(ours: Qemu) -> None:
     """A guest ejects a DIMM that is write-protected: nothing is left of it."""
     with VM("src", with_big_dimm(ours)) as src:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A migration that fails or is cancelled at the switchover leaves a whole guest.
+
+The guest goes on, its disks are its own again, or it is paused as before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import time
+
+import pytest
+
+from .cases import HELD, migrate_identical
+from .guest import Writer
+from .migrate import CRAWL, UNLIMITED, cancel, info, lift, set_capabilities, start
+from .test_channels import (accepted, connected, drain, number_of,
+                            wait_failed)
+from .vm import VM, Config, Qemu, pair
+
+END_TIMEOUT = 60.0
+MOMENT = 0.5  # seconds, in which QEMU notices that its peer has ended
+# It has written all its pages once when it is idle, for longer than a test.
+IDLE = Writer(mib=1, pause=(1 << 32) - 1)
+DISK = ("-drive", "if=none,id=disk,driver=null-co")
+
+
+def wait_switchover(vm: VM) -> None:
+    """Wait until VM is stopped, and its migration waits to go on."""
+    vm.wait(lambda: info(vm)["status"] == "pre-switchover", END_TIMEOUT,
+            "it did not come to the switchover")
+
+
+def assert_has_disk(vm: VM) -> None:
+    """Fail unless the guest runs, and its disk can be written."""
+    vm.wait(lambda: bool(vm.qmp("query-status")["running"]), END_TIMEOUT,
+            "the guest did not go on")
+    vm.hmp('qemu-io disk "write 0 512"')
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_last_channel_fails(ours: Qemu, channels: int) -> None:
+    """The last channel fails when it is told of the end, with no page to send.
+
+    Nobody answers for the destination here, as without a return path.
+    """
+    config = Config(ours, "kvm", writer=IDLE, shared_ram=True, extra=DISK)
+    with VM("src", config) as src:
+        src.wait_writing()
+        set_capabilities(src, "pause-before-switchover")
+        # It is stopped when all has been sent.
+        src.qmp("migrate-set-parameters", max_bandwidth=UNLIMITED,
+                downtime_limit=0)
+        with connected(src, channels) as (main, *others):
+            last = max(others, key=number_of)
+            for connection in (main, *others):
+                drain(connection)
+            wait_switchover(src)
+            last.shutdown(socket.SHUT_RDWR)
+            src.qmp("migrate-continue", state="pre-switchover")
+            wait_failed(src)
+            assert_has_disk(src)
+
+
+@pytest.mark.parametrize("postcopy", [False, True],
+                         ids=["precopy", "postcopy"])
+def test_cancelled_at_the_switchover(ours: Qemu, postcopy: bool) -> None:
+    """A guest that is stopped already goes on, and can be migrated later."""
+    capabilities = ("pause-before-switchover",)
+    if postcopy:
+        capabilities += ("postcopy-ram",)
+    options = dataclasses.replace(HELD, capabilities=capabilities)
+    config = Config(ours, "kvm", shared_ram=True, extra=DISK)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        start(src, dst, options)
+        if postcopy:
+            src.qmp("migrate-start-postcopy")
+        else:
+            lift(src)
+        wait_switchover(src)
+        cancel(src)
+        assert_has_disk(src)
+        src.wait_writing(passes=2)
+
+
+def test_paused_guest_stays_paused(ours: Qemu) -> None:
+    """It can be migrated again: QEMU refuses where a migration has paused it."""
+    options = dataclasses.replace(HELD,
+                                  capabilities=("pause-before-switchover",))
+    with VM("src", Config(ours, "kvm")) as src:
+        src.wait_writing()
+        src.qmp("stop")
+        with VM("dst", src.config, incoming=True) as dst:
+            start(src, dst, options)
+            lift(src)
+            wait_switchover(src)
+            cancel(src)
+        assert src.qmp("query-status")["status"] == "paused"
+        src.qmp("migrate-set-capabilities", capabilities=[
+            {"capability": "pause-before-switchover", "state": False}])
+        with VM("dst", src.config, incoming=True) as dst:
+            migrate_identical(src, dst)
+
+
+def test_return_path_ends(ours: Qemu) -> None:
+    """The peer of a migration that failed ends in the middle of the next one."""
+    with VM("src", Config(ours, "kvm")) as src:
+        src.wait_writing()
+        set_capabilities(src, "return-path")
+        with connected(src, 1) as (main, channel):
+            drain(main)
+            channel.close()
+            wait_failed(src)
+            src.qmp("migrate-set-capabilities", capabilities=[
+                {"capability": name, "state": False}
+                for name in ("return-path", "multifd")])
+            src.qmp("migrate-set-parameters", max_bandwidth=CRAWL)
+            src.wait(lambda: accepted(src, "migrate",
+                                      uri="exec:cat > /dev/null"),
+                     END_TIMEOUT, "there is no second migration")
+            src.wait(lambda: info(src).get("ram", {}).get("normal", 0) > 0,
+                     END_TIMEOUT, "the second migration sent nothing")
+            main.shutdown(socket.SHUT_RDWR)
+            time.sleep(MOMENT)
+            assert info(src)["status"] == "active"
+        cancel(src)
