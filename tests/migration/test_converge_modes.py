@@ -230,8 +230,9 @@ def test_dirty_limit(ours: Qemu) -> None:
         wait_rates(dst, "lifted", lambda rates: sum(rates) > before / 2)
 
 
-def test_dirty_limit_capability(ours: Qemu) -> None:
-    """QEMU itself sets a dirty limit when rounds do not shrink."""
+@pytest.mark.parametrize("ends", ["completed", "cancelled", "failed"])
+def test_dirty_limit_capability(ours: Qemu, ends: str) -> None:
+    """QEMU sets a dirty limit when rounds do not shrink, and lifts it then."""
     options = dataclasses.replace(SLOW, downtime_limit=1,
                                   capabilities=("dirty-limit",))
     with pair(config_of(ours, RING, WRITER)) as (src, dst):
@@ -242,8 +243,18 @@ def test_dirty_limit_capability(ours: Qemu) -> None:
         start(src, dst, options)
         wait(src, dst, options.timeout, "limit the vCPU", lambda state:
              state.get("dirty-limit-throttle-time-per-round", 0) > 0)
-        release(src, ANY)
-        end(src, dst)
+        assert src.qmp("query-vcpu-dirty-limit")
+        if ends == "completed":
+            release(src, ANY)
+            end(src, dst)
+        elif ends == "cancelled":
+            cancel(src)
+        else:
+            dst.stop()
+        src.wait(lambda: info(src)["status"] == ends, BOOT_TIMEOUT,
+                 f"the migration was not {ends}")
+        src.wait(lambda: not src.qmp("query-vcpu-dirty-limit"), BOOT_TIMEOUT,
+                 "the vCPU stays limited")
 
 
 # vCPU 0 alone needs so long for a pass, and does not look meanwhile for what
