@@ -23,4 +23,5 @@ MODELS = (
 SOAKED = (
     Model("propagate", ("VCPUS=3",)),
     Model("bits", ("VCPUS=2",)),
+    Model("bits", ("VCPUS=2", "BRAKE")),
 )
