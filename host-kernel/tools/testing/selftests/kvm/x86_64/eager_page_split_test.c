@@ -272,6 +272,45 @@ static void test_clear(void)
 	}
 }
 
+/*
+ * Initially all set, and nothing is split ahead: a clear of two pages has to
+ * protect the huge page that the second one is the first page of.
+ */
+static void test_clear_at_border(void)
+{
+	const uint64_t before = 48, npages = before + PAGES_2M;
+	unsigned long *bitmap = bitmap_zalloc(npages);
+	struct test_mem mem;
+	struct rig rig;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS_HUGETLB_2MB, NR_PAGES,
+			KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE |
+			KVM_DIRTY_LOG_INITIALLY_SET))
+		return;
+	set_mode(rig.vm, KVM_EAGER_PAGE_SPLIT_OFF, 0);
+	test_mem_delete(rig.vm, &rig.mem);
+	mem = rig.mem;
+	mem.gpa += (PAGES_2M - before) * PAGE_SIZE;
+	mem.hva += (PAGES_2M - before) * PAGE_SIZE;
+	mem.npages = npages;
+	test_mem_set(rig.vm, &mem, 0);
+	guest_stride(rig.vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, npages, 1);
+	test_mem_set(rig.vm, &mem, LOG);
+
+	set_bit(before - 1, bitmap);
+	set_bit(before, bitmap);
+	kvm_vm_clear_dirty_log(rig.vm, TEST_SLOT, bitmap, 0, npages);
+	guest_stride(rig.vcpu, GUEST_WRITE, mem.gpa + before * PAGE_SIZE,
+		     PAGE_SIZE, 1, 2);
+	kvm_vm_get_dirty_log(rig.vm, TEST_SLOT, bitmap);
+	TEST_ASSERT(!test_bit(before - 1, bitmap), "it was not written");
+	TEST_ASSERT(test_bit(before, bitmap), "the write to page %lu is lost",
+		    before);
+	test_mem_delete(rig.vm, &mem);
+	rig_free(&rig);
+	free(bitmap);
+}
+
 /* There is nothing before the first page of all memory. */
 static void test_first_page(void)
 {
@@ -586,6 +625,7 @@ static const struct named_test tests[] = {
 	{ "answer", test_answer },
 	{ "log-start", test_log_starts },
 	{ "clear", test_clear },
+	{ "clear-at-border", test_clear_at_border },
 	{ "first-page", test_first_page },
 	{ "reset-of-nothing", test_reset_of_nothing },
 	{ "range", test_range },
