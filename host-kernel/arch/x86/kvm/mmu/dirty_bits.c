@@ -68,6 +68,7 @@ struct collect {
 	u64 tables;
 	u64 pages;
 	bool flush;
+	bool relog;		/* took a mark for relog */
 };
 
 bool kvm_mmu_has_dirty_bits(struct kvm *kvm)
@@ -559,6 +560,7 @@ static void collect_relog(struct collect *c, gfn_t gfn)
 		bits = log_relog_word(c->slot, word);
 		c->pages += hweight_long(bits);
 		c->flush |= bits != 0;
+		c->relog |= bits != 0;
 	}
 }
 
@@ -592,12 +594,13 @@ static void collect_slot_range(struct collect *c, gfn_t start, gfn_t end)
  * All regions have been collected, with their marks for relog.  So a shadow
  * page that became writable before the roots are wrprot has been logged, or is
  * still marked, and one that becomes writable later is logged and marked then.
+ * If no mark was taken, each writable shadow page has its mark still.
  */
 static void finish_collect(struct collect *c, gfn_t start, gfn_t end)
 {
 	struct kvm *kvm = c->kvm;
 
-	if (kvm_memslots_have_rmaps(kvm))
+	if (c->relog && kvm_memslots_have_rmaps(kvm))
 		shadow_mmu_wrprot_roots(kvm);
 	else if (c->flush)
 		kvm_flush_remote_tlbs(kvm);

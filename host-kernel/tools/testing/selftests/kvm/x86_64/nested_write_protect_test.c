@@ -436,6 +436,27 @@ static void write_page(struct kvm_vcpu *vcpu, struct control *c, int w,
 }
 
 /*
+ * A collect of other memory, which L2 has not written to, leaves @page as it is:
+ * L2 can go on to write to it, and a collect of all memory reports that.
+ */
+static void collect_elsewhere(struct kvm_vcpu *vcpu, struct control *c,
+			      enum world w, uint64_t page,
+			      struct shared_bitmap *shared, unsigned long *got)
+{
+	write_page(vcpu, c, w, page);
+	shared_bitmap_harvest(shared, 0, NPAGES, got);
+	vm_collect_dirty_bits(vcpu->vm, MEM_GPA, PG_SIZE_2M / 2);
+	write_page(vcpu, c, w, page);
+	memset(got, 0, bitmap_size(NPAGES));
+	shared_bitmap_harvest(shared, 0, NPAGES, got);
+	TEST_ASSERT(!count_bits(got, NPAGES),
+		    "%s: a collect elsewhere protected", worlds[w]);
+	vm_collect_dirty_bits(vcpu->vm, MEM_GPA, NPAGES * PAGE_SIZE);
+	shared_bitmap_harvest(shared, 0, NPAGES, got);
+	TEST_ASSERT(test_bit(page, got), "%s: page %lu is lost", worlds[w], page);
+}
+
+/*
  * With dirty bits, and a bitmap that is all ones when logging is turned on: what
  * an L2 could write to before is found by the first collect after that.  L1 never
  * writes, as its dirty bit would be found in any case.
@@ -488,6 +509,7 @@ static void test_initially_set(void)
 			TEST_ASSERT(count_bits(got, NPAGES) == 1,
 				    "%s dirtied more than it wrote", worlds[w]);
 		}
+		collect_elsewhere(vcpu, c, w, page, &shared, got);
 		shared_bitmap_unmap(&shared);
 	}
 	kvm_vm_free(vm);
