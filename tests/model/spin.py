@@ -15,8 +15,8 @@ HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("FDT_BUILD", HERE.parents[1] / "build"))
 
 # Many times what the slowest of make check takes on an idle machine, which is
-# 90 s, and a few times what the slowest of make soak takes.
-LIMIT = 3600  # seconds
+# 90 s, and three times what the slowest of make soak takes.
+LIMIT = 1800  # seconds
 
 # What pan may use, in MiB; it says so, and has failed, if that is too little.
 MEMORY = 8192
