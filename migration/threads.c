@@ -79,8 +79,9 @@ void migration_shut_down(MigrationState *s)
             s->state == MIGRATION_STATUS_CANCELLING) {
             qemu_file_shutdown(s->to_dst_file);
         }
-        if (s->rp_state.rp_thread_created && s->rp_state.from_dst_file) {
-            ends = !qemu_file_shutdown(s->rp_state.from_dst_file);
+        if (s->rp_state.rp_thread_created && !s->start_postcopy) {
+            ends = !s->rp_state.from_dst_file ||
+                   !qemu_file_shutdown(s->rp_state.from_dst_file);
         }
     }
     if (ends) {

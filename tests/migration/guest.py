@@ -39,6 +39,7 @@ CPU_PAGES = 0x10000
 COUNTERS = struct.Struct("<QII")
 PARAMS_OFFSET = 0x40
 PARAMS = struct.Struct("<13I")
+MOST_LOOPS = (1 << 32) - 1  # of a delay or a pause
 MAGIC = 0x31575444
 
 # As firmware: `from_rom` in writer.S, and a jump there where a CPU begins.

@@ -30,7 +30,7 @@ from .vm import VM, Config, Qemu, pair
 END_TIMEOUT = 60.0
 STUCK_LOOKS = 50  # over a second
 ATTEMPTS = 20
-NOTICE_SECONDS = 0.5
+NOTICE_SECONDS = 2.0
 CHANNELS = 4  # each takes half a MiB before it waits
 FULL = 128 << 10  # bytes
 STOPPED_SECONDS = 0.3

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from typing import Callable
@@ -10,7 +11,7 @@ from typing import Callable
 import pytest
 
 from .cases import PATCHED, log_and_ring
-from .guest import HOTPLUG_PORT, MIB, PAGE, RANDOM, Writer
+from .guest import HOTPLUG_PORT, MIB, MOST_LOOPS, PAGE, RANDOM, Writer
 from .migrate import (CRAWL, Options, cancel, has_capability, info, release,
                       rounds, start, wait)
 from .qmp import QMPError
@@ -31,6 +32,8 @@ who_is_known = pytest.mark.parametrize("mechanism", WHO_IS_KNOWN, ids=str)
 # Of one burst; a second of the bandwidth sends it twice.
 BURST_MIB = 10
 BURST_PAGES = BURST_MIB * MIB // PAGE
+# Several times as fast as it is sent, and slow enough to be met in one.
+BURST_SECONDS = 0.15
 PAUSE_SECONDS = 2.0
 
 CHECKPOINT_MS = 200
@@ -91,7 +94,10 @@ def assert_stops(vm: VM) -> None:
 @log_and_ring
 def test_bursts(ours: Qemu, mechanism: Mechanism) -> None:
     """A guest that writes in bursts is stopped between two of them."""
-    writer = Writer(mib=BURST_MIB, pause=int(PAUSE_SECONDS * idle_loops(ours)))
+    loops = idle_loops(ours)
+    writer = Writer(mib=BURST_MIB,
+                    delay=int(BURST_SECONDS * loops / BURST_PAGES),
+                    pause=min(int(PAUSE_SECONDS * loops), MOST_LOOPS))
     options = dataclasses.replace(SLOWED, bandwidth=CRAWL, downtime_limit=100)
     with pair(config_of(ours, mechanism, writer)) as (src, dst):
         src.wait_writing()
@@ -253,8 +259,12 @@ def test_dirty_limit_capability(ours: Qemu, ends: str) -> None:
             dst.stop()
         src.wait(lambda: info(src)["status"] == ends, BOOT_TIMEOUT,
                  f"the migration was not {ends}")
+        with contextlib.suppress(QMPError):  # Two must not lift it at once.
+            src.qmp("cancel-vcpu-dirty-limit")
         src.wait(lambda: not src.qmp("query-vcpu-dirty-limit"), BOOT_TIMEOUT,
                  "the vCPU stays limited")
+        src.wait(lambda: "limited" not in refused(src, LOG.name),
+                 BOOT_TIMEOUT, "memory stays logged")
 
 
 # vCPU 0 alone needs so long for a pass, and does not look meanwhile for what

@@ -13,16 +13,16 @@ import time
 import pytest
 
 from .cases import HELD, migrate_identical
-from .guest import Writer
+from .guest import MOST_LOOPS, Writer
 from .migrate import CRAWL, UNLIMITED, cancel, info, lift, set_capabilities, start
 from .test_channels import (accepted, connected, drain, number_of,
                             wait_failed)
-from .vm import VM, Config, Qemu, pair
+from .vm import VM, Config, Qemu
 
 END_TIMEOUT = 60.0
 MOMENT = 0.5  # seconds, in which QEMU notices that its peer has ended
-# It has written all its pages once when it is idle, for longer than a test.
-IDLE = Writer(mib=1, pause=(1 << 32) - 1)
+# It writes its pages, and is idle for a second or for hours.
+IDLE = Writer(mib=1, pause=MOST_LOOPS)
 DISK = ("-drive", "if=none,id=disk,driver=null-co")
 
 
@@ -63,45 +63,59 @@ def test_last_channel_fails(ours: Qemu, channels: int) -> None:
             assert_has_disk(src)
 
 
-@pytest.mark.parametrize("postcopy", [False, True],
-                         ids=["precopy", "postcopy"])
-def test_cancelled_at_the_switchover(ours: Qemu, postcopy: bool) -> None:
-    """A guest that is stopped already goes on, and can be migrated later."""
+def begin(src: VM, dst: VM, postcopy: bool) -> None:
+    """Begin a migration, which waits at its switchover."""
     capabilities = ("pause-before-switchover",)
     if postcopy:
         capabilities += ("postcopy-ram",)
-    options = dataclasses.replace(HELD, capabilities=capabilities)
+    start(src, dst, dataclasses.replace(HELD, capabilities=capabilities))
+    if postcopy:
+        src.qmp("migrate-start-postcopy")
+    else:
+        lift(src)
+    wait_switchover(src)
+
+
+def migrate_again(src: VM) -> None:
+    """Migrate SRC without capabilities."""
+    src.qmp("migrate-set-capabilities", capabilities=[
+        {"capability": name, "state": False}
+        for name in ("pause-before-switchover", "postcopy-ram")])
+    with VM("dst", src.config, incoming=True) as dst:
+        migrate_identical(src, dst)
+
+
+precopy_and_postcopy = pytest.mark.parametrize(
+    "postcopy", [False, True], ids=["precopy", "postcopy"])
+
+
+@precopy_and_postcopy
+def test_cancelled_at_the_switchover(ours: Qemu, postcopy: bool) -> None:
+    """A guest that is stopped already goes on, and can be migrated later."""
     config = Config(ours, "kvm", shared_ram=True, extra=DISK)
-    with pair(config) as (src, dst):
+    with VM("src", config) as src:
         src.wait_writing()
-        start(src, dst, options)
-        if postcopy:
-            src.qmp("migrate-start-postcopy")
-        else:
-            lift(src)
-        wait_switchover(src)
-        cancel(src)
+        with VM("dst", config, incoming=True) as dst:
+            begin(src, dst, postcopy)
+            stopped = src.counters()[0]
+            cancel(src)
         assert_has_disk(src)
-        src.wait_writing(passes=2)
+        src.wait(lambda: src.counters()[0] > stopped, END_TIMEOUT,
+                 "the guest did not write")
+        migrate_again(src)
 
 
-def test_paused_guest_stays_paused(ours: Qemu) -> None:
+@precopy_and_postcopy
+def test_paused_guest_stays_paused(ours: Qemu, postcopy: bool) -> None:
     """It can be migrated again: QEMU refuses where a migration has paused it."""
-    options = dataclasses.replace(HELD,
-                                  capabilities=("pause-before-switchover",))
-    with VM("src", Config(ours, "kvm")) as src:
+    with VM("src", Config(ours, "kvm", shared_ram=True)) as src:
         src.wait_writing()
         src.qmp("stop")
         with VM("dst", src.config, incoming=True) as dst:
-            start(src, dst, options)
-            lift(src)
-            wait_switchover(src)
+            begin(src, dst, postcopy)
             cancel(src)
         assert src.qmp("query-status")["status"] == "paused"
-        src.qmp("migrate-set-capabilities", capabilities=[
-            {"capability": "pause-before-switchover", "state": False}])
-        with VM("dst", src.config, incoming=True) as dst:
-            migrate_identical(src, dst)
+        migrate_again(src)
 
 
 def test_return_path_ends(ours: Qemu) -> None:
