@@ -39,9 +39,9 @@
  *
  * Pages that shadow page tables map are tracked by write faults, not by dirty
  * bits.  A page that becomes writable there is logged and marked for relog.  A
- * collect takes these marks, and then wrprots all loaded shadow roots.  They are
- * wrprot, too, when logging is turned on: pages that became writable before that
- * have no mark.
+ * collect takes these marks, and if there were any, it then wrprots all loaded
+ * shadow roots.  They are wrprot, too, when logging is turned on: pages that became
+ * writable before that have no mark.
  */
 
 #include <linux/kvm_dirty_release.h>
