@@ -142,8 +142,8 @@ def test_while_a_failed_migration_ends(ours: Qemu, tmp_path: Path) -> None:
     Pages that are not zeros go to channels of their own, which then fail.
     The thread is stuck by that time: nobody reads its messages about the zero
     pages behind them, and these are too many for a socket.  Where the host is
-    slow, QEMU 7.2 may wait for the channels first, and then notices at once: that
-    is tried again.
+    slow, QEMU 7.2 may wait for the channels first, and then notices at once:
+    that is tried again.
     """
     writer = Writer(mib=1)
     config = Config(ours, "kvm", mib=256, writer=writer, extra=(

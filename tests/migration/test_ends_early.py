@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A migration that fails or is cancelled at the switchover leaves a whole guest.
+"""A migration that fails or is cancelled late leaves a whole guest.
 
 The guest goes on, its disks are its own again, or it is paused as before.
 """
@@ -14,7 +14,8 @@ import pytest
 
 from .cases import HELD, migrate_identical
 from .guest import MOST_LOOPS, Writer
-from .migrate import CRAWL, UNLIMITED, cancel, info, lift, set_capabilities, start
+from .migrate import (CRAWL, UNLIMITED, cancel, info, lift, set_capabilities,
+                      start)
 from .test_channels import (accepted, connected, drain, number_of,
                             wait_failed)
 from .vm import VM, Config, Qemu
@@ -107,7 +108,7 @@ def test_cancelled_at_the_switchover(ours: Qemu, postcopy: bool) -> None:
 
 @precopy_and_postcopy
 def test_paused_guest_stays_paused(ours: Qemu, postcopy: bool) -> None:
-    """It can be migrated again: QEMU refuses where a migration has paused it."""
+    """It can be migrated again, as none that a migration has paused can."""
     with VM("src", Config(ours, "kvm", shared_ram=True)) as src:
         src.wait_writing()
         src.qmp("stop")
@@ -119,7 +120,7 @@ def test_paused_guest_stays_paused(ours: Qemu, postcopy: bool) -> None:
 
 
 def test_return_path_ends(ours: Qemu) -> None:
-    """The peer of a migration that failed ends in the middle of the next one."""
+    """The peer of a migration that failed ends during the next one."""
     with VM("src", Config(ours, "kvm")) as src:
         src.wait_writing()
         set_capabilities(src, "return-path")
