@@ -87,10 +87,10 @@ def has_capability(vm: VM, name: str) -> bool:
                for each in vm.qmp("query-migrate-capabilities"))
 
 
-def set_capabilities(vm: VM, *names: str) -> None:
-    """Turn capabilities of migrations on."""
+def set_capabilities(vm: VM, *names: str, state: bool = True) -> None:
+    """Turn capabilities of migrations on, or off."""
     vm.qmp("migrate-set-capabilities", capabilities=[
-        {"capability": name, "state": True} for name in names])
+        {"capability": name, "state": state} for name in names])
 
 
 def configure(vm: VM, options: Options) -> None:

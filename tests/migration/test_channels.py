@@ -129,9 +129,8 @@ def assert_refuses(vm: VM) -> None:
         vm.qmp("device_del", id="rng")
 
 
-def end_by_cancel(vm: VM) -> None:
-    """Cancel the migration of VM, and wait until its thread has ended."""
-    vm.qmp("migrate_cancel")
+def wait_ended(vm: VM) -> None:
+    """Wait until the thread of the migration of VM has ended."""
     vm.wait(lambda: accepted(vm, "set-dirty-tracking", mechanism="log"),
             END_TIMEOUT, "the migration did not end")
 
@@ -162,7 +161,8 @@ def test_while_a_failed_migration_ends(ours: Qemu, tmp_path: Path) -> None:
                 time.sleep(NOTICE_SECONDS)
                 if not accepted(src, "set-dirty-tracking", mechanism="log"):
                     assert_refuses(src)
-                    end_by_cancel(src)
+                    src.qmp("migrate_cancel")
+                    wait_ended(src)
                     return
             (src.dir / "migrate").unlink()
     pytest.fail("the thread was never stuck in what it says")
@@ -198,11 +198,9 @@ def test_stuck_channel(ours: Qemu, how: str) -> None:
                 wait_failed(src)
             if how == "read":
                 drain(first)
-                src.wait(lambda: accepted(src, "set-dirty-tracking",
-                                          mechanism="log"),
-                         END_TIMEOUT, "the migration did not end")
             else:
-                end_by_cancel(src)
+                src.qmp("migrate_cancel")
+            wait_ended(src)
         assert how != "cancel-active" or "error-desc" not in info(src)
 
 

@@ -79,9 +79,8 @@ def begin(src: VM, dst: VM, postcopy: bool) -> None:
 
 def migrate_again(src: VM) -> None:
     """Migrate SRC without capabilities."""
-    src.qmp("migrate-set-capabilities", capabilities=[
-        {"capability": name, "state": False}
-        for name in ("pause-before-switchover", "postcopy-ram")])
+    set_capabilities(src, "pause-before-switchover", "postcopy-ram",
+                     state=False)
     with VM("dst", src.config, incoming=True) as dst:
         migrate_identical(src, dst)
 
@@ -128,9 +127,7 @@ def test_return_path_ends(ours: Qemu) -> None:
             drain(main)
             channel.close()
             wait_failed(src)
-            src.qmp("migrate-set-capabilities", capabilities=[
-                {"capability": name, "state": False}
-                for name in ("return-path", "multifd")])
+            set_capabilities(src, "return-path", "multifd", state=False)
             src.qmp("migrate-set-parameters", max_bandwidth=CRAWL)
             src.wait(lambda: accepted(src, "migrate",
                                       uri="exec:cat > /dev/null"),
