@@ -137,8 +137,8 @@ void qmp_set_dirty_tracking(DirtyTrackingMechanism mechanism, Error **errp)
     } else if (migration_incoming_colo_enabled()) {
         error_setg(errp, "set-dirty-tracking is not possible on a COLO "
                    "secondary");
-    } else if (global_dirty_tracking & (GLOBAL_DIRTY_DIRTY_RATE |
-                                        GLOBAL_DIRTY_LIMIT)) {
+    } else if (memory_global_dirty_log_wanted() & (GLOBAL_DIRTY_DIRTY_RATE |
+                                                   GLOBAL_DIRTY_LIMIT)) {
         error_setg(errp, "set-dirty-tracking is not possible while the dirty "
                    "page rate is measured or limited: wait for it or cancel "
                    "it");

@@ -199,4 +199,11 @@ bool dirty_tracking_guessed(void);
  */
 bool dirty_tracking_may_guess(void);
 
+/*
+ * memory_global_dirty_log_wanted: called with the BQL held.
+ * Returns: GLOBAL_DIRTY_XXX flags, what all memory is logged for; not what it
+ * is only logged for until the guest runs again.
+ */
+unsigned int memory_global_dirty_log_wanted(void);
+
 #endif

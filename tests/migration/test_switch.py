@@ -112,6 +112,19 @@ def test_while_measured(ours: Qemu) -> None:
         assert "is measured" in refused(vm, "log")
 
 
+def test_paused_since_a_measurement(ours: Qemu) -> None:
+    """QEMU's logging waits for the guest to go on; nobody else has to."""
+    with VM("guest", Config(ours, "kvm", writer=TWO_CPUS)) as vm:
+        vm.wait_writing()
+        vm.qmp("stop")
+        measure(vm, "dirty-bitmap")
+        assert vm.qmp("query-dirty-tracking")["logged-slots"]
+        vm.qmp("set-dirty-tracking", mechanism="log")
+        vm.qmp("cont")
+        vm.wait(lambda: not vm.qmp("query-dirty-tracking")["logged-slots"],
+                WATCH_TIMEOUT, "memory was watched without end")
+
+
 def test_while_limited(ours: Qemu) -> None:
     """The limit is the first reason to refuse; then that rings stay."""
     config = Config(ours, ours.accel(Mechanism(4096)), writer=TWO_CPUS)
