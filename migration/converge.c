@@ -12,6 +12,7 @@
 #include "exec/target_page.h"
 #include "hw/core/cpu.h"
 #include "qapi/qapi-events-dirty-tracking.h"
+#include "sysemu/cpu-throttle.h"
 #include "sysemu/dirty-tracking.h"
 #include "sysemu/dirty-tracking-release.h"
 #include "sysemu/dirtylimit.h"
@@ -330,6 +331,9 @@ static double converge_count(double now)
     if (!pace_count(&converge.pace, now, converge_remaining(),
                     converge_sent(), converge_threshold())) {
         return 0;
+    }
+    if (!converge_replaces()) {
+        converge.slept = cpu_throttle_get_percentage();
     }
     if (!converge.stalled && runstate_is_running() &&
         converge.pace.bad_periods >= converge_patience()) {

@@ -97,6 +97,28 @@ def test_told(ours: Qemu, mechanism: Mechanism) -> None:
         end(src, dst)
 
 
+def test_told_under_tcg(ours: Qemu) -> None:
+    """All vCPUs sleep as much there, which what is needed includes."""
+    config = Config(ours, "tcg,thread=multi", mib=96, writer=WRITER)
+    with pair(config) as (src, dst):
+        src.wait_writing()
+        src.qmp("migrate-set-parameters", cpu_throttle_initial=90,
+                max_cpu_throttle=90)
+        start(src, dst, ENDLESS)
+        slowed = wait(src, dst, SLOWED.timeout, "slow its vCPUs down",
+                      lambda state: throttle(state) == 90)
+        # The rate of the round after the next is that of vCPUs that sleep.
+        state = wait(src, dst, SLOWED.timeout, "begin two more rounds",
+                     lambda state: rounds(state) > rounds(slowed) + 1)
+        told = state["convergence"]
+        excess = told["write-rate"] / (told["bandwidth"] / 2)
+        assert excess > 0.2
+        assert told["throttle-needed"] == pytest.approx(
+            100 - 10 / excess, abs=1)
+        release(src, ANY)
+        end(src, dst)
+
+
 def test_no_stall(ours: Qemu) -> None:
     """A guest that writes little is neither slowed down nor told of."""
     writer = Writer(mib=1, delay=1000)
