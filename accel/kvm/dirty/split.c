@@ -117,11 +117,13 @@ bool kvmd_split_begin(KvmDirty *kvmd)
 static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
 {
     uint64_t size = range->size;
-    int64_t start = kvmd_now();
+    int64_t start, taken;
     int ret;
 
     g_mutex_unlock(&kvmd->lock);
+    start = kvmd_now();
     ret = kvmd_vm_ioctl(kvmd, KVM_SPLIT_HUGE_PAGES, range);
+    taken = kvmd_now() - start;
     g_mutex_lock(&kvmd->lock);
     if (ret >= 0 && range->size >= size) {
         ret = -EPROTO;          /* KVM did nothing, and never would */
@@ -132,7 +134,7 @@ static void split_chunk(KvmDirty *kvmd, struct kvm_split_huge_pages *range)
         kvmd->stats.split_active = false;
         return;
     }
-    kvmd->stats.split_ns += kvmd_now() - start;
+    kvmd->stats.split_ns += taken;
     kvmd->stats.split_done += size - range->size;
 }
 
