@@ -65,9 +65,9 @@ struct KVMDirtyTracking {
 
 /*
  * Not kvm_vm_ioctl(): without the BQL it waits for the ioctl blocker, whose
- * owner changes slots and waits for the engine's lock, which the caller has.
- * The blocker keeps ioctls from slots that are removed to come back in parts;
- * the engine's lock does that for the engine's.
+ * owner changes slots and waits for the engine's locks, one of which the caller
+ * may have.  The blocker keeps ioctls from slots that are removed to come back
+ * in parts; the engine's lock does that for those that need a slot.
  */
 static int vmm_vm_ioctl(void *opaque, unsigned long request, void *arg)
 {

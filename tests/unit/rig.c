@@ -127,8 +127,12 @@ static void on_warn(void *opaque, const char *message)
 static int on_ioctl(void *opaque, unsigned long request, void *arg)
 {
     Rig *r = opaque;
+    int ret = fake_vm_ioctl(r->fake, request, arg);
 
-    return fake_vm_ioctl(r->fake, request, arg);
+    if (r->returned) {
+        r->returned(r);
+    }
+    return ret;
 }
 
 static int on_vcpu_ioctl(void *opaque, void *vcpu, unsigned long request,
@@ -158,6 +162,7 @@ Rig *rig_new_on(FakeKvm *fake, const KvmDirtyConfig *config, GError **error)
     Rig *r = g_new0(Rig, 1);
 
     g_mutex_init(&r->copy_lock);
+    r->gpa_shift = 32;
     r->fake = fake;
     r->fake->logged = on_logged;
     r->fake->logged_opaque = r;
@@ -236,7 +241,8 @@ int rig_set(Rig *r, const RigBlock *b, uint32_t slot_id, uint64_t size,
     struct kvm_userspace_memory_region region = {
         .slot = slot_id,
         .flags = flags,
-        .guest_phys_addr = ((uint64_t)slot_id << 32) + r->gpa_offset,
+        .guest_phys_addr = ((uint64_t)(slot_id & 0xffff) << r->gpa_shift) +
+                           r->gpa_offset,
         .memory_size = size,
         .userspace_addr = (uintptr_t)b->memory,
     };

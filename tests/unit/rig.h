@@ -54,7 +54,8 @@ struct Rig {
     uint64_t overflowed;        /* calls of overflowed() */
     unsigned kicks;
     uint64_t chunk;             /* pages per kvmd_slot_clear(); 0: a block */
-    uint64_t gpa_offset;        /* of each slot, from a multiple of 4 GiB */
+    unsigned gpa_shift;         /* slots are at multiples of 1 << it */
+    uint64_t gpa_offset;        /* of each slot, from there */
 
     /*
      * What publish() has to obey.  Neither holds where the ring may overflow:
@@ -68,6 +69,7 @@ struct Rig {
     bool held;                  /* reaper_held() */
     bool ahead;                 /* a sync may leave what is new */
     void (*watch)(Rig *r);      /* called by publish(), if set */
+    void (*returned)(Rig *r);   /* called when an ioctl has returned, if set */
     GThread *reaper;
     GMutex copy_lock;
 };

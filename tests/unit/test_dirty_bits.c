@@ -407,6 +407,219 @@ static void test_ahead_and_changes(void)
     }
 }
 
+/* A chunk of 64 GiB ends in a slot; all the same, a region is looked at once. */
+static void test_chunks(void)
+{
+    Rig *r = rig_new_patched(KVMD_DIRTY_BITS);
+
+    the_vcpu = rig_vcpu(r, 0);
+    r->exact = true;
+    r->gpa_offset = (UINT64_C(4) << 30) - 1000 * 4096;
+    rig_add(r, 15, 2000, true); /* 1000 are in one chunk, 1000 in the next */
+    rig_add(r, 1 << 16 | 15, 50, true);
+    rig_add(r, 31, 2000, true); /* so is it with these, and a third */
+    rig_write_range(the_vcpu, 15, 990, 20);
+    rig_write(the_vcpu, 1 << 16 | 15, 7);
+    rig_write(the_vcpu, 31, 0);
+    rig_write(the_vcpu, 31, 1999);
+    rig_harvest(r);
+    g_assert_cmpuint(r->fake->collects, ==, 3);
+    g_assert_cmpuint(rig_published(block(r, 15)), ==, 20);
+    g_assert_cmpuint(rig_published(block(r, 31)), ==, 2);
+    g_assert_true(fake_page_writable(r->fake, 15, 999));
+    g_assert_true(fake_page_writable(r->fake, 15, 1000));
+    g_assert_true(fake_page_writable(r->fake, 1 << 16 | 15, 7));
+    g_assert_true(fake_page_writable(r->fake, 31, 0));
+    settle(r);
+    two_slots_free(r);
+}
+
+static struct {
+    Rig *rig;
+    GThread *thread;
+    GMutex lock;
+    GCond wake;
+    bool answered;
+    unsigned chunks;            /* yet to be collected */
+    int unflushed;              /* what a collect has found */
+} other;
+
+static gpointer ask(gpointer unused)
+{
+    kvmd_guesses(other.rig->kvmd);
+    g_mutex_lock(&other.lock);
+    other.answered = true;
+    g_cond_signal(&other.wake);
+    g_mutex_unlock(&other.lock);
+    return unused;
+}
+
+static void other_asks(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    gint64 until = g_get_monotonic_time() + 10 * G_TIME_SPAN_SECOND;
+
+    (void)opaque, (void)v;
+    if (point == FAKE_COLLECT_BEGIN) {
+        other.answered = false;
+        other.thread = g_thread_new("other", ask, NULL);
+        g_mutex_lock(&other.lock);
+        while (!other.answered) {
+            g_assert_true(g_cond_wait_until(&other.wake, &other.lock, until));
+        }
+        g_mutex_unlock(&other.lock);
+        g_thread_join(other.thread);
+    }
+}
+
+/* Who needs the engine need not wait until KVM has collected. */
+static void test_nobody_waits(void)
+{
+    Rig *r = two_slots();
+
+    other.rig = r;
+    r->fake->hook = other_asks;
+    write_some();
+    rig_look(r);
+    rig_ahead(r, KVMD_AHEAD_STOP);
+    write_some();
+    rig_harvest(r);
+    g_assert_true(other.answered);
+    r->fake->hook = NULL;
+    settle(r);
+    two_slots_free(r);
+}
+
+static gpointer add_slot(gpointer unused)
+{
+    rig_add(other.rig, 7, 100, true);
+    return unused;
+}
+
+static void other_adds(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    (void)opaque, (void)v;
+    if (point == FAKE_COLLECT_BEGIN && !other.thread) {
+        other.thread = g_thread_new("other", add_slot, NULL);
+        g_usleep(100000);       /* it waits for KVM then, not for the engine */
+    }
+}
+
+/* A slot that comes while memory is collected ahead was not collected. */
+static void test_slot_comes_meanwhile(void)
+{
+    Rig *r = two_slots();
+
+    other.rig = r;
+    other.thread = NULL;
+    r->fake->hook = other_adds;
+    rig_ahead(r, KVMD_AHEAD_ROUND);
+    g_thread_join(other.thread);
+    r->fake->hook = NULL;
+    rig_write(the_vcpu, 7, 9);
+    g_assert_cmpint(rig_harvest(r), ==, 0);
+    g_assert_cmpuint(block(r, 7)->published[9], ==, 1);
+    settle(r);
+    two_slots_free(r);
+}
+
+static gpointer sync_too(gpointer unused)
+{
+    g_assert_cmpint(kvmd_sync(other.rig->kvmd), ==, 0);
+    return unused;
+}
+
+/* KVM has put pages into the bitmap, and has not yet flushed the TLBs. */
+static void other_has_not_flushed(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    (void)opaque, (void)v;
+    if (point == FAKE_COLLECT_END && g_thread_self() == other.thread) {
+        g_atomic_int_set(&other.unflushed, 1);
+        g_usleep(200000);
+        g_atomic_int_set(&other.unflushed, 0);
+    }
+}
+
+/* The collect of another thread comes between that of a look and its take. */
+static void other_collects(Rig *r)
+{
+    (void)r;
+    if (!other.thread) {
+        rig_write(the_vcpu, 0, 3);
+        other.thread = g_thread_new("other", sync_too, NULL);
+        g_usleep(100000);       /* it is about to collect then */
+    }
+}
+
+static void assert_flushed(Rig *r)
+{
+    (void)r;
+    for (int i = 0; i < 100 && g_thread_self() != other.thread; i++) {
+        g_assert_cmpint(g_atomic_int_get(&other.unflushed), ==, 0);
+        g_usleep(2000);
+    }
+}
+
+/* I3.  Until TLBs are flushed, a page in the bitmap is not armed. */
+static void test_no_take_before_the_flush(void)
+{
+    Rig *r = two_slots();
+
+    other.rig = r;
+    other.thread = NULL;
+    write_some();
+    r->fake->hook = other_has_not_flushed;
+    r->returned = other_collects;
+    r->watch = assert_flushed;
+    rig_look(r);
+    g_thread_join(other.thread);
+    r->fake->hook = NULL;
+    r->returned = NULL;
+    r->watch = NULL;
+    settle(r);
+    two_slots_free(r);
+}
+
+static gpointer switch_it(gpointer unused)
+{
+    g_assert_true(rig_try_switch(other.rig, KVMD_LOG, NULL));
+    return unused;
+}
+
+/* The first thing that is done of a switch is a collect, too. */
+static void other_switches(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    (void)opaque, (void)v;
+    if (point == FAKE_COLLECT_BEGIN && !other.thread) {
+        other.thread = g_thread_new("other", switch_it, NULL);
+        g_usleep(100000);
+    } else if (point == FAKE_COLLECT_BEGIN &&
+               g_thread_self() == other.thread) {
+        g_assert_cmpuint(other.chunks, ==, 0);
+    } else if (point == FAKE_COLLECT_END && other.chunks) {
+        other.chunks--;
+    }
+}
+
+/* Another mechanism comes when the collect is over: it goes on with its own. */
+static void test_switch_waits(void)
+{
+    Rig *r = two_slots();
+
+    other.rig = r;
+    other.thread = NULL;
+    other.chunks = 2;
+    r->exact = false;
+    rig_add(r, 16, 100, true);  /* in the second */
+    write_some();
+    r->fake->hook = other_switches;
+    rig_look(r);
+    g_thread_join(other.thread);
+    r->fake->hook = NULL;
+    g_assert_cmpint(rig_sync(r), ==, 0);
+    rig_check(r);
+    two_slots_free(r);
+}
+
 /* Each page that the next sync finds costs a fault, and no other does. */
 static void test_brake(void)
 {
@@ -460,6 +673,42 @@ static void test_brake_is_for_a_sync(void)
     g_assert_cmpuint(r->fake->brakes, ==, 1);
     r->exact = false;
     rig_sync(r);
+    rig_check(r);
+    two_slots_free(r);
+}
+
+static gpointer ask_for_brake(gpointer unused)
+{
+    kvmd_brake(other.rig->kvmd);
+    return unused;
+}
+
+static void other_brakes(void *opaque, FakePoint point, FakeVcpu *v)
+{
+    (void)opaque, (void)v;
+    if (point == FAKE_COLLECT_BEGIN && !other.thread) {
+        other.thread = g_thread_new("other", ask_for_brake, NULL);
+        g_thread_join(other.thread);
+    }
+}
+
+/* Whoever asks while another thread collects has the next collect. */
+static void test_brake_meanwhile(void)
+{
+    Rig *r = two_slots();
+
+    other.rig = r;
+    other.thread = NULL;
+    write_some();
+    r->fake->hook = other_brakes;
+    rig_harvest(r);
+    r->fake->hook = NULL;
+    g_assert_cmpuint(r->fake->brakes, ==, 0);
+    write_some();
+    rig_look(r);
+    g_assert_cmpuint(r->fake->brakes, ==, 1);
+    r->exact = false;
+    g_assert_cmpint(rig_sync(r), ==, 0);
     rig_check(r);
     two_slots_free(r);
 }
@@ -530,9 +779,17 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_bits/ahead-and-slot-sync",
                     test_ahead_and_slot_sync);
     g_test_add_func("/dirty_bits/ahead-and-changes", test_ahead_and_changes);
+    g_test_add_func("/dirty_bits/chunks", test_chunks);
+    g_test_add_func("/dirty_bits/nobody-waits", test_nobody_waits);
+    g_test_add_func("/dirty_bits/slot-comes-meanwhile",
+                    test_slot_comes_meanwhile);
+    g_test_add_func("/dirty_bits/no-take-before-the-flush",
+                    test_no_take_before_the_flush);
+    g_test_add_func("/dirty_bits/switch-waits", test_switch_waits);
     g_test_add_func("/dirty_bits/brake", test_brake);
     g_test_add_func("/dirty_bits/brake-is-for-a-sync",
                     test_brake_is_for_a_sync);
+    g_test_add_func("/dirty_bits/brake-meanwhile", test_brake_meanwhile);
     g_test_add_func("/dirty_bits/look-brakes", test_look_brakes);
     g_test_add_func("/dirty_bits/no-brake", test_no_brake);
     return g_test_run();

@@ -99,10 +99,15 @@ static void *display_thread(void *opaque)
 
     while (!__atomic_load_n(&w.stop, __ATOMIC_RELAXED)) {
         g_mutex_lock(&w.display_lock);
-        if (any(rand, 3)) {
-            g_assert_cmpint(kvmd_slot_sync(w.rig->kvmd, 0), ==, 0);
-        } else {
+        switch (any(rand, 4)) {
+        case 0:
             g_assert_cmpint(rig_harvest(w.rig), ==, 0);
+            break;
+        case 1:
+            rig_look(w.rig);
+            break;
+        default:
+            g_assert_cmpint(kvmd_slot_sync(w.rig->kvmd, 0), ==, 0);
         }
         g_mutex_unlock(&w.display_lock);
         g_usleep(any(rand, 200));
@@ -285,6 +290,7 @@ static void world_new(const Kind *kind)
     w.rand = g_rand_new_with_seed(g_test_rand_int());
     w.stop = false;
     g_mutex_init(&w.display_lock);
+    w.rig->gpa_shift = 36;      /* a chunk of a collect for each slot */
     for (int i = 0; i < BLOCKS; i++) {
         w.blocks[i] = rig_add(w.rig, i, block_pages[i], true);
     }

@@ -29,8 +29,13 @@
 
 #include <linux/kvm_dirty_tracking.h>
 
-/* More than a CPU can address. */
-#define ALL_MEMORY (UINT64_C(1) << 52)
+/*
+ * A collect of all memory lets go of all locks after so much of the guest's
+ * address space: who waits for them may keep the whole VMM waiting.  KVM takes
+ * 40 ms for it at the worst (COLLECT_STEP in dirty_bits.c).  Chunks end at
+ * multiples of it, so that no region of KVM's is in two.
+ */
+#define CHUNK (UINT64_C(64) << 30)
 
 /*
  * How many collects are made ahead of the last sync.  The first takes the dirty
@@ -45,6 +50,16 @@ typedef struct DirtyBitsVm {
     bool can_brake;             /* KVM write-protects what it collects */
     bool brake;                 /* the next collect for a sync does so */
     bool collected;             /* for the next sync, and it need not collect */
+    bool slot_came;             /* while memory was collected ahead */
+
+    /*
+     * Held while KVM collects, and while bitmaps are taken; whoever holds it
+     * does not wait for the engine's lock.  KVM flushes the TLBs at the end of
+     * a collect: until then a page that is in the bitmap can be written without
+     * a trace, and may not be published.
+     */
+    GMutex lock;
+    uint64_t from, next;        /* see dirty_bits_next() */
 } DirtyBitsVm;
 
 static bool dirty_bits_enable(KvmDirty *kvmd, GError **error)
@@ -61,11 +76,15 @@ static void dirty_bits_begin(KvmDirty *kvmd)
 
     vm->can_brake = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_BITS) &
         KVM_DIRTY_BITS_CAN_WRPROT;
+    g_mutex_init(&vm->lock);
     kvmd->state = vm;
 }
 
 static void dirty_bits_end(KvmDirty *kvmd)
 {
+    DirtyBitsVm *vm = kvmd->state;
+
+    g_mutex_clear(&vm->lock);
     g_clear_pointer(&kvmd->state, g_free);
 }
 
@@ -75,6 +94,7 @@ static void dirty_bits_slot_start(KvmDirty *kvmd, KvmDirtySlot *slot)
     DirtyBitsVm *vm = kvmd->state;
 
     vm->collected = false;
+    vm->slot_came = true;
     slot->state = g_new0(KvmDirtyMap, 1);
 }
 
@@ -119,43 +139,108 @@ static int dirty_bits_harvest(KvmDirty *kvmd, KvmDirtySlot *slot,
     return ret < 0 ? ret : dirty_bits_take(kvmd, slot, first, pages);
 }
 
+static int dirty_bits_harvest_slot(KvmDirty *kvmd, KvmDirtySlot *slot,
+                                   KvmDirtyHarvest *harvest)
+{
+    DirtyBitsVm *vm = kvmd->state;
+    int ret;
+
+    g_mutex_lock(&vm->lock);
+    ret = kvmd_harvest_slot(kvmd, slot, harvest);
+    g_mutex_unlock(&vm->lock);
+    return ret;
+}
+
 static int dirty_bits_sync_slot(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    return kvmd_harvest_slot(kvmd, slot, dirty_bits_harvest);
+    return dirty_bits_harvest_slot(kvmd, slot, dirty_bits_harvest);
 }
 
 static int dirty_bits_sync_collected(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
-    return kvmd_harvest_slot(kvmd, slot, dirty_bits_take);
+    return dirty_bits_harvest_slot(kvmd, slot, dirty_bits_take);
 }
 
-/*
- * One collect for all slots: several show the same memory, and KVM takes what
- * has no dirty bit at a second look for idle.
- */
-static int dirty_bits_collect_all(KvmDirty *kvmd)
+static int dirty_bits_look_for_next(KvmDirty *kvmd, KvmDirtySlot *slot)
 {
     DirtyBitsVm *vm = kvmd->state;
-    int64_t start = kvmd_now();
-    int ret = dirty_bits_collect(kvmd, 0, ALL_MEMORY, vm->brake ?
-                                 KVM_COLLECT_DIRTY_BITS_WRPROT : 0);
+    uint64_t start = slot->region.guest_phys_addr;
 
-    vm->brake = false;
-    kvmd->stats.harvest_ns += kvmd_now() - start;
+    if (start + slot->region.memory_size > vm->from) {
+        vm->next = MIN(vm->next, MAX(vm->from, start));
+    }
+    return 0;
+}
+
+/* Returns: the first address from @from on that is logged; or UINT64_MAX. */
+static uint64_t dirty_bits_next(KvmDirty *kvmd, uint64_t from)
+{
+    DirtyBitsVm *vm = kvmd->state;
+
+    vm->from = from;
+    vm->next = UINT64_MAX;
+    kvmd_slots_foreach_logged(kvmd, dirty_bits_look_for_next);
+    return vm->next;
+}
+
+/* Whoever removes a slot meanwhile harvests and publishes what it has. */
+static int dirty_bits_collect_unlocked(KvmDirty *kvmd, uint64_t gpa,
+                                       uint64_t size, uint64_t flags)
+{
+    DirtyBitsVm *vm = kvmd->state;
+    int64_t start, taken;
+    int ret;
+
+    g_mutex_unlock(&kvmd->lock);
+    g_mutex_lock(&vm->lock);
+    start = kvmd_now();
+    ret = dirty_bits_collect(kvmd, gpa, size, flags);
+    taken = kvmd_now() - start;
+    g_mutex_unlock(&vm->lock);
+    g_mutex_lock(&kvmd->lock);
+    kvmd->stats.harvest_ns += taken;
     return ret;
 }
 
 /*
- * If the collect for all slots fails, each slot has one of its own to fail
- * with.
+ * What several slots show is collected once for all of them: KVM takes what has
+ * no dirty bit at a second look for idle.
+ */
+static int dirty_bits_collect_all(KvmDirty *kvmd)
+{
+    DirtyBitsVm *vm = kvmd->state;
+    uint64_t flags = vm->brake ? KVM_COLLECT_DIRTY_BITS_WRPROT : 0;
+    uint64_t gpa = dirty_bits_next(kvmd, 0), end;
+    int ret = 0;
+
+    vm->brake = false;
+    kvmd->collects++;
+    while (ret >= 0 && gpa != UINT64_MAX) {
+        end = gpa - gpa % CHUNK + CHUNK;
+        ret = dirty_bits_collect_unlocked(kvmd, gpa, end - gpa, flags);
+        gpa = dirty_bits_next(kvmd, end);
+    }
+    if (--kvmd->collects == 0) {
+        g_cond_broadcast(&kvmd->collects_ended);
+    }
+    return ret;
+}
+
+/*
+ * What another thread says during the collect is for the next sync.  If the
+ * collect for all slots fails, each slot has one of its own to fail with.
  */
 static int dirty_bits_sync_all(KvmDirty *kvmd)
 {
     DirtyBitsVm *vm = kvmd->state;
-    int ret = vm->collected ? 0 : dirty_bits_collect_all(kvmd);
+    int ret = 0;
 
-    vm->collected = false;
-    vm->brake = false;
+    if (vm->collected) {
+        vm->collected = false;
+        vm->brake = false;
+    } else {
+        ret = dirty_bits_collect_all(kvmd);
+    }
     return kvmd_slots_foreach_logged(kvmd, ret < 0 ? dirty_bits_sync_slot :
                                      dirty_bits_sync_collected);
 }
@@ -176,10 +261,11 @@ static void dirty_bits_sync_ahead(KvmDirty *kvmd, KvmDirtyAhead of)
     DirtyBitsVm *vm = kvmd->state;
     int collects = of == KVMD_AHEAD_STOP ? COLLECTS_AHEAD : 1;
 
+    vm->slot_came = false;
     while (collects > 0 && dirty_bits_harvest_all(kvmd) == 0) {
         collects--;
     }
-    vm->collected = of == KVMD_AHEAD_ROUND && collects == 0;
+    vm->collected = of == KVMD_AHEAD_ROUND && collects == 0 && !vm->slot_came;
 }
 
 static void dirty_bits_brake(KvmDirty *kvmd)
@@ -199,11 +285,16 @@ static int dirty_bits_clear(KvmDirty *kvmd, KvmDirtySlot *slot,
                             uint64_t first, uint64_t pages)
 {
     const KvmDirtyMap *map = slot->state;
+    DirtyBitsVm *vm = kvmd->state;
+    int ret;
 
     if (kvmd_slot_space(slot) != 0 || !map->base) {
         return 0;
     }
-    return kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);
+    g_mutex_lock(&vm->lock);
+    ret = kvmd_harvest_range(kvmd, slot, first, pages, dirty_bits_harvest);
+    g_mutex_unlock(&vm->lock);
+    return ret;
 }
 
 const KvmDirtyOps kvmd_dirty_bits_ops = {

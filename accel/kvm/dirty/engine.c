@@ -38,6 +38,7 @@ KvmDirty *kvmd_new(const KvmDirtyVmm *vmm, void *opaque,
     g_mutex_init(&kvmd->lock);
     g_cond_init(&kvmd->reaper_wake);
     g_cond_init(&kvmd->split_wake);
+    g_cond_init(&kvmd->collects_ended);
     kvmd->vmm = *vmm;
     kvmd->opaque = opaque;
     kvmd->ring_size = config->ring_size;
@@ -93,6 +94,9 @@ bool kvmd_switch(KvmDirty *kvmd, KvmDirtyMechanism mechanism, GError **error)
     const KvmDirtyConfig config = { .mechanism = mechanism };
 
     g_mutex_lock(&kvmd->lock);
+    while (kvmd->collects) {
+        g_cond_wait(&kvmd->collects_ended, &kvmd->lock);
+    }
     mechanism = engine_may_switch(kvmd, kvmd_mechanism_ops(mechanism), error) ?
         kvmd_choose(kvmd, &config, "set-dirty-tracking ", KVMD_CHOICE_SWITCH,
                     error) : KVMD_AUTO;
@@ -117,6 +121,7 @@ void kvmd_free(KvmDirty *kvmd)
     kvmd_kvm_stats_close(kvmd->kvm_stats);
     kvmd_choice_forget(kvmd);
     g_clear_pointer(&kvmd->split_ranges, g_array_unref);
+    g_cond_clear(&kvmd->collects_ended);
     g_cond_clear(&kvmd->split_wake);
     g_cond_clear(&kvmd->reaper_wake);
     g_mutex_clear(&kvmd->lock);

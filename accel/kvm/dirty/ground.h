@@ -12,7 +12,9 @@
  *   engine.h      the choice of a mechanism, and the public functions
  *
  * Locking: the caller of a function of this or the other two headers holds
- * kvmd->lock, unless the function's comment says otherwise.
+ * kvmd->lock, unless the function's comment says otherwise.  What harvests all
+ * slots may let go of it meanwhile: slots and vCPUs come and go then, and the
+ * mechanism stays.
  */
 
 #ifndef KVMDIRTY_GROUND_H
@@ -67,6 +69,8 @@ struct KvmDirty {
 
     const KvmDirtyOps *ops;     /* mechanism.h: the one in use */
     void *state;                /* the mechanism's, of the VM */
+    unsigned collects;          /* without the lock; @ops stays meanwhile */
+    GCond collects_ended;
     uint32_t ring_size;         /* entries per ring, a power of two, or 0 */
 
     KvmDirtySplit split;        /* split.c: KVMD_SPLIT_OFF if KVM cannot */

@@ -31,9 +31,10 @@
  * monitor (VMM) provides the callbacks in KvmDirtyVmm.
  *
  * Locking: every function may be called from any thread, and none of them
- * needs a lock of the caller's.  One internal mutex serialises them.  The
- * library may hold it while it calls any callback but kick, so these must not
- * call back into the library.
+ * needs a lock of the caller's.  One internal mutex serialises them, but for
+ * the time that KVM takes to collect the dirty bits of all memory, or to split
+ * huge pages.  The library may hold it while it calls any callback but kick, so
+ * these must not call back into the library.
  *
  * Units: pages are host pages; times are nanoseconds of CLOCK_MONOTONIC; slot
  * ids are KVM's: (address space << 16 | slot).
@@ -100,7 +101,10 @@ typedef struct KvmDirtyVcpu KvmDirtyVcpu;
  * @opaque is the pointer that was passed to kvmd_new().
  */
 typedef struct KvmDirtyVmm {
-    /* An ioctl on the VM's file descriptor; @arg as KVM defines it. */
+    /*
+     * An ioctl on the VM's file descriptor; @arg as KVM defines it.  Several
+     * threads may be in it.
+     */
     int (*vm_ioctl)(void *opaque, unsigned long request, void *arg);
 
     /*
@@ -329,7 +333,8 @@ typedef enum KvmDirtyAhead {
  * @of: what comes with the sync
  *
  * Do a part of the kvmd_sync() that is about to follow.  A caller that needs a
- * lock for kvmd_sync() need not hold it here.  It needs it for less time then:
+ * lock for kvmd_sync() need not hold it here, and needs it for less time then;
+ * but no two threads may be in this function.
  *  - With rings, they are reaped as they are, without making any vCPU leave
  *    KVM_RUN.
  *  - With KVMD_DIRTY_BITS and KVMD_AHEAD_ROUND, all slots are harvested and

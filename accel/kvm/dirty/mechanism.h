@@ -58,7 +58,10 @@ struct KvmDirtyOps {
      * the mechanism can only sync all slots at once, with sync_all.
      */
     int (*sync_slot)(KvmDirty *kvmd, KvmDirtySlot *slot);
-    /* The same for all slots; if NULL, sync_slot is called for each. */
+    /*
+     * The same for all slots; if NULL, sync_slot is called for each.  This and
+     * the next two may let go of kvmd->lock meanwhile, if there is a sync_slot.
+     */
     int (*sync_all)(KvmDirty *kvmd);
     /*
      * Harvest and publish what can be had although vCPUs run.  If NULL, a look
