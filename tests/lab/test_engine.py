@@ -25,10 +25,13 @@ MMUS = {
     "intel-shadow": (*INTEL, "--append", "kvm.tdp_mmu=0"),
 }
 # The mechanisms of our own KVM, and rings, which make use of it.  A user
-# program of the guest has tables with dirty bits of their own.
+# program of the guest has tables with dirty bits of their own.  Signals, and
+# logging that is turned on and off, meet rings and "log" on the machine's KVM.
 OURS = re.compile(
-    "/kvm/(.*dirty-bits|(?!user-).*("
-    "wrprot|shared|ring-1024-reaper|slots-ring-1024))"
+    "/kvm/(((slots|mixed|ahead)-)?(wrprot|shared|ring-1024-reaper)|"
+    "slots-ring-1024|switched-shared|"
+    "((signals|slots|toggle|mixed|ahead|switched|user|user-mixed)-)?"
+    "dirty-bits)$"
 )
 # One of each mechanism, and all of them in turn.
 EACH = re.compile(
