@@ -444,6 +444,16 @@ static struct {
     int unflushed;              /* what a collect has found */
 } other;
 
+/* Another thread has yet to come. */
+static Rig *two_slots_and_another(void)
+{
+    Rig *r = two_slots();
+
+    other.rig = r;
+    other.thread = NULL;
+    return r;
+}
+
 static gpointer ask(gpointer unused)
 {
     kvmd_guesses(other.rig->kvmd);
@@ -474,9 +484,8 @@ static void other_asks(void *opaque, FakePoint point, FakeVcpu *v)
 /* Who needs the engine need not wait until KVM has collected. */
 static void test_nobody_waits(void)
 {
-    Rig *r = two_slots();
+    Rig *r = two_slots_and_another();
 
-    other.rig = r;
     r->fake->hook = other_asks;
     write_some();
     rig_look(r);
@@ -507,10 +516,8 @@ static void other_adds(void *opaque, FakePoint point, FakeVcpu *v)
 /* A slot that comes while memory is collected ahead was not collected. */
 static void test_slot_comes_meanwhile(void)
 {
-    Rig *r = two_slots();
+    Rig *r = two_slots_and_another();
 
-    other.rig = r;
-    other.thread = NULL;
     r->fake->hook = other_adds;
     rig_ahead(r, KVMD_AHEAD_ROUND);
     g_thread_join(other.thread);
@@ -562,10 +569,8 @@ static void assert_flushed(Rig *r)
 /* I3.  Until TLBs are flushed, a page in the bitmap is not armed. */
 static void test_no_take_before_the_flush(void)
 {
-    Rig *r = two_slots();
+    Rig *r = two_slots_and_another();
 
-    other.rig = r;
-    other.thread = NULL;
     write_some();
     r->fake->hook = other_has_not_flushed;
     r->returned = other_collects;
@@ -603,10 +608,8 @@ static void other_switches(void *opaque, FakePoint point, FakeVcpu *v)
 /* Another mechanism comes when the collect is over: it goes on with its own. */
 static void test_switch_waits(void)
 {
-    Rig *r = two_slots();
+    Rig *r = two_slots_and_another();
 
-    other.rig = r;
-    other.thread = NULL;
     other.chunks = 2;
     r->exact = false;
     rig_add(r, 16, 100, true);  /* in the second */
@@ -695,10 +698,8 @@ static void other_brakes(void *opaque, FakePoint point, FakeVcpu *v)
 /* Whoever asks while another thread collects has the next collect. */
 static void test_brake_meanwhile(void)
 {
-    Rig *r = two_slots();
+    Rig *r = two_slots_and_another();
 
-    other.rig = r;
-    other.thread = NULL;
     write_some();
     r->fake->hook = other_brakes;
     rig_harvest(r);
