@@ -407,7 +407,7 @@ static void test_ahead_and_changes(void)
     }
 }
 
-/* A chunk of 64 GiB ends in a slot; all the same, a region is looked at once. */
+/* A chunk of 64 GiB ends in a slot: no region is looked at twice for that. */
 static void test_chunks(void)
 {
     Rig *r = rig_new_patched(KVMD_DIRTY_BITS);
