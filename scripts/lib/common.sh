@@ -146,6 +146,19 @@ kbuild_step() {
     printf '[%d objects]' "$(grep -ac '^  \(CC\|AS\) ' "$1")"
 }
 
+# end_group PID: returns when no process of the group runs.  A signal only begins a
+# process's end: who is told, and does not end within 5 s, is killed.
+end_group() {
+    local signal
+    for signal in TERM KILL; do
+        kill -s "$signal" -- "-$1" 2>/dev/null || return 0
+        for _ in {1..50}; do
+            kill -0 -- "-$1" 2>/dev/null || return 0
+            sleep 0.1
+        done
+    done
+}
+
 # run_logged TITLE LOG COMMAND...: the command's output goes to LOG; what is
 # shown is $step_of LOG, often on a terminal and seldom elsewhere.  The command and
 # all that it starts are a process group: none of it goes on without the lock.
@@ -159,7 +172,7 @@ run_logged() {
     "$@" >"$log" 2>&1 </dev/null {lock_fd}>&- &
     set +m
     pid=$!
-    trap 'kill -- "-$pid" 2>/dev/null; wait "$pid" || :; exit 130' INT TERM HUP
+    trap 'end_group "$pid"; exit 130' INT TERM HUP
     while kill -0 "$pid" 2>/dev/null; do
         sleep 0.2
         [ $((SECONDS - shown)) -ge "$tick" ] || continue

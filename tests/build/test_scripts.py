@@ -1021,21 +1021,30 @@ def test_cdpath(box: Sandbox) -> None:
     assert done.stdout == f"{ROOT}/build\n"
 
 
-def test_nothing_goes_on_when_a_build_is_ended(box: Sandbox) -> None:
-    """Another build would get the lock, and run beside it."""
+@pytest.mark.parametrize("on_term", ["sleep 1; exit", ""])
+def test_nothing_goes_on_when_a_build_is_ended(
+    box: Sandbox, on_term: str
+) -> None:
+    """Another build would get the lock, and run beside it.
+
+    One process takes a second for its end, another one ignores the signal.
+    """
     log = box.top / "log"
+    child = f"trap '{on_term}' TERM; echo $$; while :; do sleep 0.1; done"
     script = (
-        f". {SCRIPTS}/lib/common.sh; slow() {{ sleep 1000 & echo $!; wait; }}; "
+        f'. {SCRIPTS}/lib/common.sh; slow() {{ bash -c "$CHILD" & wait; }}; '
         f"run_logged slow {log} slow"
     )
-    with subprocess.Popen(["bash", "-c", script], env=box.env) as process:
+    with subprocess.Popen(
+        ["bash", "-c", script], env={**box.env, "CHILD": child}
+    ) as process:
         while not log.exists() or not log.read_text():
             time.sleep(0.05)
-        sleep = Path("/proc") / log.read_text().strip()
-        assert sleep.exists()
+        status = Path("/proc") / log.read_text().strip() / "status"
+        assert status.exists()
         process.terminate()
-        assert process.wait(10) == 130
-    assert not sleep.exists() or "\tZ" in (sleep / "status").read_text()
+        assert process.wait(20) == 130
+    assert not status.exists() or "\tZ" in status.read_text()
 
 
 @pytest.mark.parametrize("kind", ["stock", "patched"])
