@@ -33,7 +33,7 @@ from tests.migration.vm import VM, Config, Qemu
 from .binaries import MECHANISMS, available, mechanism_of, writing_pair
 from .program import POLL_SECONDS, measured
 
-BEFORE_SECONDS = 1.0
+BEFORE_SECONDS = 4.0  # as long as some bursts of a guest on a busy machine
 LEAST_MIB = 1  # a second, of the dirty limit and the bandwidth
 SENDS_ALL = "sends-all"
 HALF = 0.5  # of the bandwidth: what auto-converge tries to reach, too
