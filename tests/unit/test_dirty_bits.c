@@ -758,6 +758,28 @@ static void test_no_brake(void)
     two_slots_free(r);
 }
 
+/*
+ * kvm.dirty_tracking=0 hides it from VMs that come later; this one goes on with
+ * what it has enabled.
+ */
+static void test_brake_of_a_kvm_that_hides_it(void)
+{
+    Rig *r = two_slots();
+
+    r->fake->config.patched = 0;
+    r->exact = false;
+    rig_switch(r, KVMD_LOG);
+    rig_switch(r, KVMD_DIRTY_BITS);
+    write_some();
+    kvmd_brake(r->kvmd);
+    rig_harvest(r);
+    g_assert_cmpuint(r->fake->brakes, ==, 1);
+    g_assert_false(fake_page_writable(r->fake, 0, 0));
+    g_assert_cmpint(rig_sync(r), ==, 0);
+    rig_check(r);
+    two_slots_free(r);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -793,5 +815,7 @@ int main(int argc, char **argv)
     g_test_add_func("/dirty_bits/brake-meanwhile", test_brake_meanwhile);
     g_test_add_func("/dirty_bits/look-brakes", test_look_brakes);
     g_test_add_func("/dirty_bits/no-brake", test_no_brake);
+    g_test_add_func("/dirty_bits/brake-of-a-kvm-that-hides-it",
+                    test_brake_of_a_kvm_that_hides_it);
     return g_test_run();
 }

@@ -35,17 +35,19 @@ int kvmd_enable_cap(KvmDirty *kvmd, uint32_t capability, uint64_t arg)
     return kvmd_vm_ioctl(kvmd, KVM_ENABLE_CAP, &cap);
 }
 
-static bool cap_enable(KvmDirty *kvmd, KvmDirtyCap cap, const char *wanted_by,
-                       GError **error)
+/* Returns: what KVM_CHECK_EXTENSION says of @cap, or 0 with @error set. */
+static int cap_enable(KvmDirty *kvmd, KvmDirtyCap cap, const char *wanted_by,
+                      GError **error)
 {
     const char *name = caps[cap].name;
+    int has = kvmd_check_extension(kvmd, caps[cap].capability);
     int ret;
 
-    if (!kvmd_check_extension(kvmd, caps[cap].capability)) {
+    if (!has) {
         g_set_error(error, KVMD_ERROR, KVMD_ERROR_HOST,
                     "dirty-tracking=%s is not possible: this host's KVM lacks %s",
                     wanted_by, name);
-        return false;
+        return 0;
     }
     ret = kvmd_enable_cap(kvmd, caps[cap].capability, 0);
     if (ret < 0) {
@@ -55,9 +57,9 @@ static bool cap_enable(KvmDirty *kvmd, KvmDirtyCap cap, const char *wanted_by,
                     wanted_by, name, g_strerror(-ret),
                     ret == -EBUSY ? "; it has to be enabled before the first "
                     "vCPU, as dirty-tracking=auto does" : "");
-        return false;
+        return 0;
     }
-    return true;
+    return has;
 }
 
 bool kvmd_cap_need(KvmDirty *kvmd, KvmDirtyCap cap, const char *wanted_by,

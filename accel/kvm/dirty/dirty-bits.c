@@ -74,7 +74,7 @@ static void dirty_bits_begin(KvmDirty *kvmd)
 {
     DirtyBitsVm *vm = g_new0(DirtyBitsVm, 1);
 
-    vm->can_brake = kvmd_check_extension(kvmd, KVM_CAP_DIRTY_BITS) &
+    vm->can_brake = kvmd_cap_enabled(kvmd, KVMD_CAP_DIRTY_BITS) &
         KVM_DIRTY_BITS_CAN_WRPROT;
     g_mutex_init(&vm->lock);
     kvmd->state = vm;

@@ -60,7 +60,7 @@ struct KvmDirty {
     KvmDirtyVmm vmm;
     void *opaque;
     size_t page_size;
-    bool enabled[KVMD_CAP__MAX]; /* capability.c */
+    int enabled[KVMD_CAP__MAX]; /* capability.c */
     KvmDirtyKvmStats *kvm_stats; /* kvm-stats.c; NULL if KVM has none */
     GPtrArray *spaces;          /* slot.c: per address space, its slots */
     GPtrArray *vcpus;           /* KvmDirtyVcpu *, removed ones too */
@@ -121,7 +121,12 @@ int kvmd_enable_cap(KvmDirty *kvmd, uint32_t capability, uint64_t arg);
 bool kvmd_cap_need(KvmDirty *kvmd, KvmDirtyCap cap, const char *wanted_by,
                    GError **error);
 
-static inline bool kvmd_cap_enabled(const KvmDirty *kvmd, KvmDirtyCap cap)
+/*
+ * Returns: what KVM_CHECK_EXTENSION said of @cap when it was enabled, or 0.  It
+ * holds for as long as the VM, although KVM may say later that new VMs cannot
+ * have it (kvm.dirty_tracking=0).
+ */
+static inline int kvmd_cap_enabled(const KvmDirty *kvmd, KvmDirtyCap cap)
 {
     return kvmd->enabled[cap];
 }
