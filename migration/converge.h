@@ -3,9 +3,9 @@
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
- * Rounds shrink as long as fewer pages become dirty than are sent, in the
- * proportion of throttle-trigger-threshold.  When they do not, the migration
- * stalls, and from then on:
+ * A migration stalls when more pages become dirty than
+ * throttle-trigger-threshold percent of those that it sends meanwhile.  From
+ * then on:
  *
  *  - dirty page tracking that costs a guest nothing costs it a write fault for
  *    each page that it writes again, as write-protection always does (the brake
@@ -98,7 +98,7 @@ bool converge_crosses(uint64_t pages);
 /* Returns: whether converge_crosses() was true since the last call. */
 bool converge_crossed(void);
 
-/* converge_stalled: Returns: whether the rounds have ceased to shrink. */
+/* converge_stalled: Returns: whether it has stalled since it began. */
 bool converge_stalled(void);
 
 /*

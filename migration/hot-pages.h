@@ -11,8 +11,8 @@
  *
  * A group is hot if at least one in HOT_PART of its pages that were dirty at
  * the end of the last round but one, and were sent in the last, is dirty
- * again.  No group is hot after the first round, in which all pages are sent,
- * written or not, and which may take minutes.
+ * again.  No group is hot after the first round that sends: that is all pages,
+ * written or not, and may take minutes.
  *
  * The caller serialises all calls, with each other and with those for the
  * PageBitmap, which has the @max_pages that the HotPages was made with.

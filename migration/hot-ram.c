@@ -72,8 +72,8 @@ static void hot_ram_choose(uint64_t budget)
 }
 
 /*
- * As long as rounds shrink, a page that waits would only make the stop longer;
- * but it is known then which groups are hot when they no longer do.
+ * Before a migration stalls, a page that waits would only make the stop longer;
+ * but it is known then which groups are hot when it does.
  */
 static uint64_t hot_ram_budget(void)
 {

@@ -29,9 +29,9 @@ void hot_ram_begin_sync(void);
 /*
  * hot_ram_end_round:
  * A sync has ended a round: choose the pages that wait in the next round.  No
- * page waits as long as rounds shrink (converge.h), if the guest has stopped,
- * since it is time to send them all then, or if the parameter hot-pages-wait is
- * off.  Called in an RCU critical section.
+ * page waits before the migration stalls (converge.h), if the guest has
+ * stopped, since it is time to send them all then, or if the parameter
+ * hot-pages-wait is off.  Called in an RCU critical section.
  */
 void hot_ram_end_round(void);
 

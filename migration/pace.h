@@ -1,6 +1,6 @@
 /*
  * The pace of a migration: how fast pages are sent and become dirty again,
- * whether rounds shrink, and how much may remain when the guest is stopped.
+ * whether that is too slow, and how much may remain when the guest is stopped.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  *
@@ -20,7 +20,7 @@
 /* What may turn out to be in vain takes a fifth of the time at the most. */
 #define PACE_REST_PART 4
 
-/* So many periods in a row in which rounds do not shrink are not a burst. */
+/* So many bad periods in a row (pace_excess() above 1) are not a burst. */
 #define PACE_BAD_IN_A_ROW 2
 
 /*

@@ -123,8 +123,8 @@ uint64_t cpu_physical_memory_take_published(struct RAMBlock *rb);
  * cpu_physical_memory_take_published() has taken since the last sync, and what
  * cpu_physical_memory_clear_and_take() has added.  Of what a clear finds of
  * pages that were in @rb->bmap before nobody knows whether it is older: in the
- * first round that may be all that the guest has ever written, and no free
- * page could be left out.  Called with the lock that guards @rb->bmap.
+ * first round that sends, that may be all that the guest has ever written, and
+ * no free page could be left out.  Called with the lock that guards @rb->bmap.
  * Returns: how many pages were in @rb->bmap and are no longer; 0 for memory
  * that is not sent, or was ejected.
  */

@@ -190,7 +190,7 @@ def test_colo(ours: Qemu, mechanism: Mechanism) -> None:
     """The checkpoints of COLO are no rounds: nobody is slowed down for them.
 
     Each sends all that the guest has written since the last, as a round does
-    that does not shrink.
+    of a migration that stalls.
     """
     options = Options(capabilities=("x-colo",), auto_converge=True)
     with pair(config_of(ours, mechanism, WRITES_AND_COMPUTES)) as (src, dst):
@@ -238,7 +238,7 @@ def test_dirty_limit(ours: Qemu) -> None:
 
 @pytest.mark.parametrize("ends", ["completed", "cancelled", "failed"])
 def test_dirty_limit_capability(ours: Qemu, ends: str) -> None:
-    """QEMU sets a dirty limit when rounds do not shrink, and lifts it then."""
+    """QEMU sets a dirty limit when a migration stalls, and lifts it then."""
     options = dataclasses.replace(SLOW, downtime_limit=1,
                                   capabilities=("dirty-limit",))
     with pair(config_of(ours, RING, WRITER)) as (src, dst):
