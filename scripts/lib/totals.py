@@ -38,10 +38,9 @@ class Tally:
         return bool(self.passed or self.failures or self.skips)
 
     def __str__(self) -> str:
-        again = f", {len(self.reruns)} run again" if self.reruns else ""
         return (
             f"{self.passed} passed, {len(self.failures)} failed, "
-            f"{len(self.skips)} skipped{again}"
+            f"{len(self.skips)} skipped"
         )
 
 
