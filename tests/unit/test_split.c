@@ -281,7 +281,7 @@ static void test_auto_follows(void)
     RigVcpu *v = rig_vcpu(r, 0);
     GThread *thread = begin(r);
 
-    g_usleep(A_WHILE);
+    g_usleep(5 * A_WHILE);      /* until it watches */
     rig_write(v, 0, (UNITS - 1) * FAKE_HUGE + 7);
     wait_splits(r, 4 * MIB2);
     g_usleep(A_WHILE);

@@ -154,9 +154,11 @@ static uint64_t split_huge_pages(const KvmDirty *kvmd)
  */
 static uint64_t split_watch(KvmDirty *kvmd)
 {
+    uint64_t before = split_huge_pages(kvmd);
+
     while (kvmd->stats.split_active) {
-        uint64_t before = split_huge_pages(kvmd), after;
         int64_t until = g_get_monotonic_time() + WATCH;
+        uint64_t after;
 
         while (kvmd->stats.split_active &&
                g_cond_wait_until(&kvmd->split_wake, &kvmd->lock, until)) {
@@ -169,6 +171,7 @@ static uint64_t split_watch(KvmDirty *kvmd)
         if (!after) {
             break;
         }
+        before = after;
     }
     return 0;
 }
