@@ -168,11 +168,11 @@ run_logged() {
     shift 2
     make_dir "$(dirname "$log")"
     [ -t 1 ] && tick=1
+    trap 'end_group "$!"; exit 130' INT TERM HUP
     set -m
     "$@" >"$log" 2>&1 </dev/null {lock_fd}>&- &
     set +m
     pid=$!
-    trap 'end_group "$pid"; exit 130' INT TERM HUP
     while kill -0 "$pid" 2>/dev/null; do
         sleep 0.2
         [ $((SECONDS - shown)) -ge "$tick" ] || continue
