@@ -158,6 +158,25 @@ def test_failure_that_stock_does_not_have(tmp_path: Path) -> None:
     assert judged(CASE, ours, stock).kind == "failed"
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "kind"),
+    [
+        (TOO_SLOW, f"echo ok 1 {CASE}", "again"),
+        (TOO_SLOW, bail_out(TOO_SLOW), "failed"),
+        (TOO_SLOW, bail_out(PAGES), "fatal"),
+        (PAGES, f"echo ok 1 {CASE}", "fatal"),
+    ],
+)
+def test_failure_that_does_not_come_again(
+    tmp_path: Path, first: str, then: str, kind: str
+) -> None:
+    """It does not count, but for a page that is lost."""
+    once = f"[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; "
+    ours = stand_in(tmp_path / "ours", f"{once}{bail_out(first)}; }}; {then}")
+    stock = stand_in(tmp_path / "stock", f"echo ok 1 {CASE}")
+    assert judged(CASE, ours, stock).kind == kind
+
+
 def test_stock_that_cannot_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
