@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from .guest import BUILD, ROOT
+from .guest import BUILT, ROOT
 
 LIMIT = 3600  # seconds
-STOCK = BUILD / "src/qemu-stock"
+STOCK = BUILT / "src/qemu-stock"
 # Debian's microvm has next to nothing.
 LEAST = ["tcg", "live-block-migration", "replication", "multiprocess", "zstd"]
 ACCELERATORS = {"kvm", "tcg"}

@@ -62,7 +62,7 @@ HOSTILE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("calc-dirty-rate", {"calc_time": -1, "mode": "dirty-bitmap"}),
     ("calc-dirty-rate", {"calc_time": 1 << 62, "mode": "dirty-bitmap"}),
     ("calc-dirty-rate", {"calc_time": 1, "mode": "dirty-bits"}),
-    ("set-vcpu-dirty-limit", {"dirty_rate": -1}),
+    ("set-vcpu-dirty-limit", {"dirty_rate": "much"}),
     ("set-vcpu-dirty-limit", {"dirty_rate": 1, "cpu_index": 1 << 20}),
 )
 
