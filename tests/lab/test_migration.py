@@ -49,7 +49,7 @@ PYTEST = [
     BUILD / "venv/bin/python", "-B", "-m", "pytest", "-vv", "--tb=short",
     "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
 ]
-SECONDS = 90  # for one of them, on a busy machine
+SECONDS = 180  # for one of them, on a busy machine
 INTEL_SECONDS = 600
 SOAK_SECONDS = 7200
 
@@ -84,7 +84,7 @@ CHECKED = {
         "test_hotplug.py::test_dimm[dirty-bits]",
         "test_random_commands.py::test_random_commands_with_dirty_bits",
         "test_display.py::test_memory_comes_and_goes[dirty-bits-random-4]",
-        "test_switch.py::test_between_two_migrations",
+        "test_switch.py::test_between_two_migrations[auto]",
         "test_eager_split.py::test_all_or_none[on]",
         "test_telemetry.py::test_default_is_told",
     ),
