@@ -61,7 +61,7 @@ def keep(vm: VM, directory: Path, leg: str) -> None:
 
 def send(vm: VM, wire: int, directory: Path, leg: str) -> None:
     """Migrate a guest that writes to the other host."""
-    assert all(vm.rates(1.0)), "the guest does not write"
+    vm.wait(lambda: all(vm.rates(1.0)), 30, "the guest does not write")
     configure(vm, HELD)
     vm.monitor.send_fd(WIRE, wire)
     vm.qmp("migrate", uri=URI)

@@ -17,7 +17,7 @@ from .test_migration import OPTIONS, PYTEST
 
 TESTS = "tests/libvirt"
 SCRIPTS = ROOT / "scripts"
-SECONDS = 300  # for one of them, on a busy machine
+SECONDS = 900  # for one of them, on a busy machine
 CONFINING = "patched-apparmor"
 
 # auto is dirty-bits there.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from typing import Callable, Iterator, Optional, Sequence
 
@@ -74,10 +75,14 @@ def assert_identical_in(src: VM, dst: VM, address: int, size: int) -> None:
 
 @contextlib.contextmanager
 def to_be_cancelled(src: VM, rounds: int = 2) -> Iterator[None]:
-    """A migration of SRC that stays in a round, and is cancelled at the end."""
+    """A migration of SRC that stays in a round, and is cancelled at the end.
+
+    Its rounds take a second, in which a guest on a busy machine writes, too.
+    """
+    slow = dataclasses.replace(HELD, bandwidth=HELD.bandwidth // 4)
     with VM("dst", src.config, incoming=True) as dst:
-        start(src, dst, HELD)
-        wait_rounds(src, dst, rounds, HELD)
+        start(src, dst, slow)
+        wait_rounds(src, dst, rounds, slow)
         crawl(src)
         yield
         cancel(src)

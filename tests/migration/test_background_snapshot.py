@@ -19,6 +19,7 @@ from .cases import HELD, PATCHED, to_be_cancelled
 from .guest import BUILD, MIB, PAGE, RANDOM, SEQUENTIAL, Writer
 from .migrate import UNLIMITED, arrive, cancel, finish, info, set_capabilities
 from .qmp import QMPError
+from .test_channels import accepted
 from .test_hotplug import blocks, eject_in_mid_migration, with_big_dimm
 from .test_loop import KIB, ODD, assert_one_moment
 from .vm import LOG, VM, Config, Mechanism, Qemu
@@ -47,6 +48,11 @@ def assert_goes_on(vm: VM, status: str) -> None:
     # What was protected is written, too.
     vm.wait(lambda: vm.counters()[0] > before + PASS_PAGES,
             END_TIMEOUT, "the guest did not go on after its snapshot")
+
+
+# Of 9 MiB, so that there is time to eject a DIMM.
+READ_SLOWLY = ("exec:(for i in $(seq 60); do head -c 65536; sleep 0.05; done; "
+               "cat) > /dev/null")
 
 
 def test_snapshot_has_no_rounds(ours: Qemu) -> None:
@@ -149,9 +155,10 @@ def test_dimm_goes_meanwhile(ours: Qemu) -> None:
         src.wait_writing()
         src.qmp("device_del", id="dimm")
         ask_for_snapshot(src)
-        src.qmp("migrate", uri="exec:cat > /dev/null")
+        src.qmp("migrate", uri=READ_SLOWLY)
         eject_in_mid_migration(src, END_TIMEOUT)
         assert_goes_on(src, "completed")
-        src.qmp("object-del", id="more")
+        src.wait(lambda: accepted(src, "object-del", id="more"), END_TIMEOUT,
+                 "the DIMM's memory is not let go of")
         src.wait(lambda: blocks(src) == before - 1, END_TIMEOUT,
                  "the memory of the DIMM is still there")

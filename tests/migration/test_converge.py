@@ -93,7 +93,8 @@ def test_told(ours: Qemu, mechanism: Mechanism) -> None:
         assert told["bandwidth-needed"] == pytest.approx(
             2 * told["write-rate"], abs=4)
         src.qmp("migrate-set-parameters",
-                downtime_limit=2 * told["downtime-needed"] + 300)
+                downtime_limit=min(2 * told["downtime-needed"] + 300,
+                                   ANY_DOWNTIME))
         end(src, dst)
 
 
@@ -138,7 +139,7 @@ def test_who_computes_goes_on(ours: Qemu, mechanism: Mechanism) -> None:
         start(src, dst, SCARCE)
         wait_throttled(src, dst, 60)
         # However busy the machine is, it is as busy for all three.
-        writes, *computes = src.run_times(2.0)
+        writes, *computes = src.run_times(6.0)
         assert writes < 0.7 * min(computes)
         src.qmp("migrate-set-parameters", max_cpu_throttle=20,
                 cpu_throttle_initial=20)

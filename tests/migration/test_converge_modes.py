@@ -41,7 +41,7 @@ CHECKPOINTS = 5
 
 CACHE_MIB = 4
 
-RESETS = 6
+RESETS = 3
 
 
 @functools.lru_cache(maxsize=None)
@@ -55,17 +55,20 @@ def idle_loops(ours: Qemu) -> float:
         with VM("idle", config_of(ours, LOG, writer)) as vm:
             vm.wait_writing()
             passes = vm.rates(1.0)[0] * PAGE / MIB
-        if passes < 50:
-            break
+            if passes < 50:
+                # The most, so that a busy moment is not taken for the pace.
+                passes = max(passes, *(vm.rates(1.0)[0] * PAGE / MIB
+                                       for _ in range(2)))
+                break
     return max(passes, 0.1) * pause
 
 
 def pace(vm: VM) -> float:
     """Return how much vCPU 0 does for each thing that vCPU 1 does.
 
-    Both share the host, so that its load does not change this.
+    Both share the host, so that its load does not change this, but for a moment.
     """
-    writes, computes = vm.rates(0.5)
+    writes, computes = vm.rates(2.0)
     return writes / max(computes, 1)
 
 
@@ -98,7 +101,8 @@ def test_bursts(ours: Qemu, mechanism: Mechanism) -> None:
     writer = Writer(mib=BURST_MIB,
                     delay=int(BURST_SECONDS * loops / BURST_PAGES),
                     pause=min(int(PAUSE_SECONDS * loops), MOST_LOOPS))
-    options = dataclasses.replace(SLOWED, bandwidth=CRAWL, downtime_limit=100)
+    options = dataclasses.replace(SLOWED, bandwidth=CRAWL // 4,
+                                  downtime_limit=100)
     with pair(config_of(ours, mechanism, writer)) as (src, dst):
         src.wait_writing()
         first = src.counters()[0]
@@ -110,7 +114,8 @@ def test_bursts(ours: Qemu, mechanism: Mechanism) -> None:
         # In a burst: a migration that did not look would stop the guest there.
         src.wait(lambda: 0 < src.counters()[0] % BURST_PAGES < BURST_PAGES / 2,
                  BOOT_TIMEOUT, "the guest was not met in a burst")
-        src.qmp("migrate-set-parameters", max_bandwidth=SLOW.bandwidth)
+        # A burst is faster, on a busy machine too, and a pause sends one.
+        src.qmp("migrate-set-parameters", max_bandwidth=SLOW.bandwidth // 2)
         end(src, dst)
         assert dst.counters()[0] % BURST_PAGES == 0
 
@@ -211,7 +216,8 @@ def test_colo(ours: Qemu, mechanism: Mechanism) -> None:
         src.qmp("x-colo-lost-heartbeat")
         src.wait(lambda: info(src)["status"] == "completed", 30,
                  "the primary did not go on alone")
-        assert min(src.rates(0.5)) > 0
+        src.wait(lambda: min(src.rates(0.5)) > 0, 30,
+                 "the guest did not go on with it")
 
 
 def test_dirty_limit(ours: Qemu) -> None:

@@ -147,7 +147,7 @@ def test_plug_while_measured(ours: Qemu, mechanism: Mechanism) -> None:
                     smp="1,maxcpus=4,sockets=1,cores=4")
     with VM("src", config) as src:
         src.wait_writing()
-        src.qmp("calc-dirty-rate", calc_time=2, mode="dirty-ring")
+        src.qmp("calc-dirty-rate", calc_time=6, mode="dirty-ring")
         assert all(src.rates(0.5))
         plug(src, IDLE_CORE)
         src.wait(lambda: src.qmp("query-dirty-rate")["status"] == "measured",

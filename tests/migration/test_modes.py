@@ -18,7 +18,7 @@ from .test_guest import wait_starts
 from .vm import VM, Config, Mechanism, Qemu, pair
 
 TWO_CPUS = Writer(cpus=2)
-RATE_TRIES = 15
+RATE_TRIES = 90
 
 
 @log_and_ring
