@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -45,8 +46,16 @@ def probed(host: Host, emulator: Path) -> set[str]:
     raise AssertionError(f"libvirt has no capabilities of {emulator}")
 
 
+def release(emulator: Path) -> str:
+    """What QEMU calls itself: its version's first two numbers."""
+    said = subprocess.check_output([emulator, "--version"], text=True)
+    return ".".join(said.split()[3].split(".")[:2])
+
+
 def test_capabilities(hosts: Hosts) -> None:
     """libvirt finds all in our binary that it finds in Debian's."""
+    if release(STOCK) != release(OURS):
+        pytest.skip("Debian's QEMU of this host is of another release")
     lacking = probed(hosts[0], STOCK) - probed(hosts[0], OURS)
     assert lacking <= LACKING
 
