@@ -66,7 +66,7 @@ def idle_loops(ours: Qemu) -> float:
 def pace(vm: VM) -> float:
     """Return how much vCPU 0 does for each thing that vCPU 1 does.
 
-    Both share the host, so that its load does not change this, but for a moment.
+    Both share the host, so that its load changes this for a moment at most.
     """
     writes, computes = vm.rates(2.0)
     return writes / max(computes, 1)
