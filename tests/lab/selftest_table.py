@@ -57,7 +57,7 @@ UPSTREAM = (
     # The same with more work, and all others but rseq_test and
     # hardware_disable_test: these are about threads and processes that go on
     # and off a CPU, and had not ended after four minutes.
-    Selftest("dirty_log_test -i 32", 300, soak=True),
+    Selftest("dirty_log_test -i 32", 900, soak=True),
     Selftest("dirty_log_perf_test -v 4 -b 64M -s anonymous_thp", soak=True),
     Selftest("dirty_log_perf_test -v 4 -b 64M -s shmem", 120, soak=True),
     Selftest("dirty_log_perf_test -v 2 -b 64M -x 16 -o -e", soak=True),
