@@ -47,7 +47,6 @@
 
 /* kvmd->state */
 typedef struct DirtyBitsVm {
-    bool can_brake;             /* KVM write-protects what it collects */
     bool brake;                 /* the next collect for a sync does so */
     bool collected;             /* for the next sync, and it need not collect */
     bool slot_came;             /* while memory was collected ahead */
@@ -74,8 +73,6 @@ static void dirty_bits_begin(KvmDirty *kvmd)
 {
     DirtyBitsVm *vm = g_new0(DirtyBitsVm, 1);
 
-    vm->can_brake = kvmd_cap_enabled(kvmd, KVMD_CAP_DIRTY_BITS) &
-        KVM_DIRTY_BITS_CAN_WRPROT;
     g_mutex_init(&vm->lock);
     kvmd->state = vm;
 }
@@ -272,7 +269,8 @@ static void dirty_bits_brake(KvmDirty *kvmd)
 {
     DirtyBitsVm *vm = kvmd->state;
 
-    vm->brake = vm->can_brake;
+    vm->brake = kvmd_cap_enabled(kvmd, KVMD_CAP_DIRTY_BITS) &
+        KVM_DIRTY_BITS_CAN_WRPROT;
 }
 
 /*
