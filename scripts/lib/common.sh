@@ -168,7 +168,7 @@ run_logged() {
     shift 2
     make_dir "$(dirname "$log")"
     [ -t 1 ] && tick=1
-    trap 'end_group "$!"; exit 130' INT TERM HUP
+    trap 'end_group "$!"; exit 130' INT TERM HUP # "$pid" would be set too late
     set -m
     "$@" >"$log" 2>&1 </dev/null {lock_fd}>&- &
     set +m

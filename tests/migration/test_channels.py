@@ -35,7 +35,7 @@ CHANNELS = 4  # each takes half a MiB before it waits
 FULL = 128 << 10  # bytes
 STOPPED_SECONDS = 0.3
 
-# A write takes six seconds, and the stop of the guest waits for it.
+# A write takes so long, and the stop of the guest waits for it.
 SLOW_SECONDS = 12
 SLOW_DISK = ("-drive", "if=none,id=slow,driver=null-co,"
              f"latency-ns={SLOW_SECONDS}000000000")

@@ -54,12 +54,11 @@ def idle_loops(ours: Qemu) -> float:
         writer = Writer(mib=1, pause=pause)
         with VM("idle", config_of(ours, LOG, writer)) as vm:
             vm.wait_writing()
-            passes = vm.rates(1.0)[0] * PAGE / MIB
-            if passes < 50:
-                # The most, so that a busy moment is not taken for the pace.
-                passes = max(passes, *(vm.rates(1.0)[0] * PAGE / MIB
-                                       for _ in range(2)))
-                break
+            # The most, so that a busy moment is not taken for the pace.
+            rate = max(vm.rates(1.0)[0] for _ in range(3))
+            passes = rate * PAGE / MIB
+        if passes < 50:
+            break
     return max(passes, 0.1) * pause
 
 

@@ -66,7 +66,8 @@ def test_switch(ours: Qemu, name: str) -> None:
                          else ["auto"])
 def test_between_two_migrations(ours: Qemu, family: str) -> None:
     """A migration is cancelled with one mechanism; the next has another."""
-    accel, names = list(families(ours).items())[family == "shared"]
+    accel = ours.accel(SHARED) if family == "shared" else "kvm"
+    names = families(ours)[accel]
     config = Config(ours, accel, writer=TWO_CPUS)
     with VM("src", config) as src:
         src.wait_writing()
