@@ -115,6 +115,13 @@ void kvm_dirty_bitmap_drop(struct kvm_memory_slot *slot);
 void kvm_arch_dirty_bitmap_drop(struct kvm_memory_slot *slot);
 
 /*
+ * Implemented by the architecture: what kvm_arch_sync_dirty_log() does to a slot, at
+ * least for its @pages pages from its page @first on.  Under slots_lock; may sleep.
+ */
+void kvm_arch_sync_dirty_log_range(struct kvm *kvm, struct kvm_memory_slot *slot,
+				   u64 first, u64 pages);
+
+/*
  * The bits of word @i of the slot's bitmap that stand for pages.  Userspace may
  * have set bits beyond the slot's end, which must not be taken for pages.
  */
@@ -173,6 +180,15 @@ static inline int kvm_dirty_bitmap_alloc(struct kvm *kvm,
 }
 
 static inline void kvm_dirty_bitmap_drop(struct kvm_memory_slot *slot) {}
+
+void kvm_arch_sync_dirty_log(struct kvm *kvm, struct kvm_memory_slot *slot);
+
+static inline void kvm_arch_sync_dirty_log_range(struct kvm *kvm,
+						 struct kvm_memory_slot *slot,
+						 u64 first, u64 pages)
+{
+	kvm_arch_sync_dirty_log(kvm, slot);
+}
 
 static inline unsigned long kvm_dirty_word_mask(const struct kvm_memory_slot *slot,
 						unsigned long i)

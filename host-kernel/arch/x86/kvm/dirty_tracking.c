@@ -182,6 +182,15 @@ void kvm_arch_dirty_bitmap_drop(struct kvm_memory_slot *slot)
 	kvm_mmu_drop_slot_dirty_bits(slot);
 }
 
+void kvm_arch_sync_dirty_log_range(struct kvm *kvm, struct kvm_memory_slot *slot,
+				   u64 first, u64 pages)
+{
+	if (kvm_dirty_bits_enabled(kvm))
+		kvm_mmu_collect_slot_dirty_bits(kvm, slot, first, pages);
+	else
+		kvm_arch_sync_dirty_log(kvm, slot);
+}
+
 static bool is_page_range(u64 gpa, u64 size)
 {
 	return PAGE_ALIGNED(gpa | size) && size && gpa + size > gpa;

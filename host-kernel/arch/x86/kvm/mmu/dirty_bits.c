@@ -273,8 +273,9 @@ static bool is_dirty_leaf(u64 spte, int level)
 /*
  * Not if a huge page is split: the leaves of the new table have its dirty bit.  A
  * split that is no compare-and-exchange may miss one that a CPU sets meanwhile.  Only
- * KVM_CLEAR_DIRTY_LOG makes one, and has collected just before, under the same
- * slots_lock: no huge page of the slot has been writable since.
+ * KVM_CLEAR_DIRTY_LOG makes one, of a huge page that has pages in its range, and has
+ * collected that range just before, under the same slots_lock: no huge page there has
+ * been writable since.
  */
 static bool loses_dirty(u64 old_spte, u64 new_spte, int level)
 {
@@ -611,17 +612,20 @@ static void finish_collect(struct collect *c, gfn_t start, gfn_t end)
 }
 
 void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
-				     struct kvm_memory_slot *slot)
+				     struct kvm_memory_slot *slot,
+				     gfn_t first, gfn_t pages)
 {
 	struct collect c = {
 		.kvm = kvm, .slot = slot, .clear = shadow_dirty_mask,
 	};
-	gfn_t end = slot->base_gfn + slot->npages;
+	gfn_t start = slot->base_gfn + first, end = start + pages;
 
 	lockdep_assert_held(&kvm->slots_lock);
 
-	collect_slot_range(&c, slot->base_gfn, end);
-	finish_collect(&c, slot->base_gfn, end);
+	if (!pages)
+		return;
+	collect_slot_range(&c, start, end);
+	finish_collect(&c, start, end);
 }
 
 /* As much is collected between two checks for a signal: 10 ms at the worst. */

@@ -145,15 +145,17 @@ void kvm_mmu_drop_slot_dirty_bits(struct kvm_memory_slot *slot);
 void kvm_mmu_start_dirty_bits(struct kvm *kvm);
 
 /*
- * Collect [start, end), widened to whole regions, or a whole slot.  TLBs have
- * been flushed on return.  A signal stops the first two, which return the end
- * of what they have collected, or @end.  kvm_mmu_collect_and_wrprot() also
- * wrprots the leaves that have a dirty bit.  Under slots_lock; may sleep.
+ * Collect [start, end), or @pages pages of @slot from its page @first on,
+ * widened to whole regions.  TLBs have been flushed on return.  A signal stops
+ * the first two, which return the end of what they have collected, or @end.
+ * kvm_mmu_collect_and_wrprot() also wrprots the leaves that have a dirty bit.
+ * Under slots_lock; may sleep.
  */
 gfn_t kvm_mmu_collect_dirty_bits(struct kvm *kvm, gfn_t start, gfn_t end);
 gfn_t kvm_mmu_collect_and_wrprot(struct kvm *kvm, gfn_t start, gfn_t end);
 void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
-				     struct kvm_memory_slot *slot);
+				     struct kvm_memory_slot *slot,
+				     gfn_t first, gfn_t pages);
 
 #else
 
@@ -193,7 +195,8 @@ static inline gfn_t kvm_mmu_collect_and_wrprot(struct kvm *kvm, gfn_t start,
 }
 
 static inline void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
-						   struct kvm_memory_slot *slot) {}
+						   struct kvm_memory_slot *slot,
+						   gfn_t first, gfn_t pages) {}
 
 #endif /* CONFIG_X86_64 */
 

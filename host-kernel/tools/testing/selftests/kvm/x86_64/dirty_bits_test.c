@@ -591,6 +591,37 @@ static void test_log(void)
 	log_with(KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
 }
 
+/* With no bit to clear, what the clear collects is left in the bitmap. */
+static uint64_t clear_nothing(struct rig *rig, uint64_t first, uint64_t n)
+{
+	memset(rig->got, 0, bitmap_size(rig->mem.npages));
+	kvm_vm_clear_dirty_log(rig->vm, rig->mem.slot, rig->got, first, n);
+	return take(rig);
+}
+
+/* KVM_CLEAR_DIRTY_LOG collects its range, and beyond it to the next 2 MiB only. */
+static void test_clear_range(void)
+{
+	const uint64_t n = 4 * PAGES_2M;
+	struct rig rig;
+
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, n,
+			KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE))
+		return;
+	collect(&rig);
+	write_pages(&rig, 0, n, 4);
+
+	expect_pages(clear_nothing(&rig, PAGES_2M, 0), 0, "no pages");
+	expect_pages(clear_nothing(&rig, n, 0), 0, "no pages at the end");
+	clear_nothing(&rig, 2 * PAGES_2M, 64);
+	expect(&rig, 2 * PAGES_2M, PAGES_2M, 4, "the first pages of 2 MiB");
+	clear_nothing(&rig, 2 * PAGES_2M - 64, 64);
+	expect(&rig, PAGES_2M, PAGES_2M, 4, "the last pages of 2 MiB");
+	expect_pages(clear_nothing(&rig, 0, n), n / 8, "all the others");
+	expect_pages(collect(&rig), 0, "after all");
+	rig_free(&rig);
+}
+
 /* A fetch that KVM refuses has collected nothing. */
 static void test_refused(void)
 {
@@ -729,6 +760,7 @@ static const struct named_test tests[] = {
 	{ "pre-fault", test_pre_fault },
 	{ "slot-goes", test_slot_goes },
 	{ "log", test_log },
+	{ "clear-range", test_clear_range },
 	{ "refused", test_refused },
 	{ "split", test_split },
 	{ "signal", test_signal },
