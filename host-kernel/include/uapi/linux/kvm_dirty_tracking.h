@@ -2,7 +2,7 @@
 /*
  * Fast dirty tracking for KVM: capabilities, ioctls and structures that
  * upstream does not have.  Their numbers are far above those that upstream
- * assigns.  Documentation/virt/kvm/api.rst describes each of them.
+ * assigns.  Documentation/virt/kvm/x86/dirty-tracking-api.rst describes each.
  */
 #ifndef _UAPI_LINUX_KVM_DIRTY_TRACKING_H
 #define _UAPI_LINUX_KVM_DIRTY_TRACKING_H
