@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# make          build the engine, its tests and QEMU
+# make          build the engine, its tests and QEMU, as make build does
+# make get      fetch the sources of QEMU and Linux
 # make kernel   build the lab's kernels: stock, patched and debug
 # make demo     install what is missing, build, and show a migration
 # make check    install what is missing, build, and run every test;
@@ -18,6 +19,8 @@
 #               or KERNEL_CONFIG= choose its configuration
 # make image    make an image that a server starts from to be tried, in build/image
 # make install  install QEMU below PREFIX (/usr/local), under DESTDIR if set
+# make export-series
+#               write patches for git am and quilt, in build/series
 # make clean    remove build/
 #
 # RELEASE=13 takes QEMU 10.0 and Linux 6.12 of Debian 13, in build/debian-13; 12
@@ -29,13 +32,23 @@ export RELEASE
 # Nothing is written beside the sources; what Debian has compiled is used.
 export PYTHONDONTWRITEBYTECODE = 1
 
-all:
+all: build
+
+build: release
 	@scripts/deps --check
 	@scripts/build-engine
 	@scripts/build-qemu
 
-deps:
+# A release that there is nothing for is refused before anything is installed.
+release:
+	@scripts/lib/release-dir >/dev/null
+
+deps: release
 	@scripts/deps
+
+get: release
+	@scripts/get-qemu
+	@scripts/get-linux
 
 # What takes minutes need not begin where there is nothing to show.
 usable-kvm:
@@ -51,7 +64,7 @@ demo: usable-kvm deps
 check: deps
 	@scripts/check $(SUITE)
 
-kernel:
+kernel: release
 	@scripts/deps --check
 	@scripts/build-kernel stock
 	@scripts/build-kernel patched
@@ -76,25 +89,34 @@ bench: deps
 	@scripts/get-packages next || echo 'bench: without QEMU 11.1'
 	@build/venv/bin/python -m tests.bench $(if $(filter-out 0,$(QUICK)),--quick) $(CHAPTERS)
 
-install:
+install: release
 	@scripts/deps --check
 	@scripts/build-qemu
 	@scripts/install-qemu
 
-deb:
+export-series: release
+	@scripts/get-qemu
+	@scripts/get-linux
+	@dir=$$(scripts/lib/release-dir)/series && rm -rf "$$dir" && \
+		for kind in qemu linux; do \
+			scripts/export-series $$kind "$$dir/$$kind" || exit; \
+		done
+
+deb: release
 	@scripts/deps --deb
 	@scripts/build-deb-qemu
 
-deb-kernel:
+deb-kernel: release
 	@scripts/deps --deb
 	@scripts/build-deb-kernel
 
-image:
+image: release
 	@scripts/deps --image
 	@scripts/build-image
 
 clean:
 	rm -rf build
 
-.PHONY: all deps usable-kvm demo check kernel soak bench deb deb-kernel image install clean
+.PHONY: all build release deps get usable-kvm demo check kernel soak bench install export-series \
+	deb deb-kernel image clean
 .NOTPARALLEL:

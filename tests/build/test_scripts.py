@@ -1084,6 +1084,26 @@ class TestRelease:
         assert f"RELEASE={release}; allowed are 12, 13" in sentence
         assert not box.build.exists()
 
+    def test_make_asks_first(self) -> None:
+        """Nothing is installed for a release that there is nothing for."""
+        def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                ["make", "-C", str(ROOT), "-s", "RELEASE=11", *arguments],
+                capture_output=True, text=True,
+            )
+
+        refused = make("release")
+        assert refused.returncode != 0
+        assert "RELEASE=11; allowed are 12, 13" in refused.stderr
+        ask = "scripts/lib/release-dir"
+        targets = "all get deps demo check kernel soak bench install deb image"
+        for target in (*targets.split(), "export-series", "deb-kernel"):
+            commands = [
+                line for line in make("-n", target).stdout.splitlines()
+                if line.startswith("scripts/")
+            ]
+            assert commands[0].startswith(ask), target
+
     @pytest.mark.parametrize("release", ["12", "13"])
     def test_each_has_a_directory(self, box: Sandbox, release: str) -> None:
         own = box.run("lib/release-dir").stdout
