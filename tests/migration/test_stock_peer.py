@@ -21,7 +21,7 @@ each_case = pytest.mark.parametrize("mechanism,machine", [
 
 def guest(qemu: Qemu, mechanism: Mechanism, machine: str) -> Config:
     """A guest as QEMU starts it, with the firmware that comes with it."""
-    return Config(qemu, qemu.accel(mechanism), MACHINES[machine],
+    return Config(qemu, qemu.accel(mechanism), machine,
                   writer=WRITER, seabios=True)
 
 
@@ -29,8 +29,8 @@ def guest(qemu: Qemu, mechanism: Mechanism, machine: str) -> Config:
 def test_to_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
                   machine: str) -> None:
     """The distribution's QEMU takes over a guest of ours."""
-    with pair(guest(ours, mechanism, machine),
-              guest(stock, LOG, machine)) as (src, dst):
+    with pair(guest(ours, mechanism, MACHINES[machine]),
+              guest(stock, LOG, MACHINES[machine])) as (src, dst):
         src.wait_writing()
         migrate_identical(src, dst, HELD)
 
@@ -39,7 +39,7 @@ def test_to_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
 def test_from_stock(ours: Qemu, stock: Qemu, mechanism: Mechanism,
                     machine: str) -> None:
     """Ours takes over a guest of the distribution's QEMU."""
-    with pair(guest(stock, LOG, machine),
-              guest(ours, mechanism, machine)) as (src, dst):
+    with pair(guest(stock, LOG, MACHINES[machine]),
+              guest(ours, mechanism, MACHINES[machine])) as (src, dst):
         src.wait_writing()
         migrate_identical(src, dst, HELD)
