@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from typing import Iterator
 
 import pytest
 
 from .cases import (MACHINES, MECHANISMS, assert_identical,
-                    assert_identical_in, each_mechanism, matrix,
+                    assert_identical_in, each_mechanism, log_and_ring, matrix,
                     migrate_identical)
 from .guest import HOTPLUG_PORT, MIB, PAGE, Writer
 from .migrate import CRAWL, Options, cancel, finish, info, release, start
@@ -27,6 +28,10 @@ ROUNDS = 5
 # The first DIMM of a guest with little memory is here on both machines.
 DIMM_START = 4 << 30
 DIMM_SIZE = 16 * MIB
+
+# More than QEMU 10.0 has room for slots at first, 16, so that it moves them.
+MANY_DIMMS = 20
+DIMM_GAP = 128 * MIB
 
 # Of this one, which the guest does not know, most remains to be sent.
 BIG_DIMM_SIZE = 4096 * MIB
@@ -190,6 +195,48 @@ def test_dimm(ours: Qemu, mechanism: Mechanism) -> None:
         for _ in range(ROUNDS):
             plug_dimm(src)
             unplug_dimm(src)
+        plug_dimm(src)
+        migrate_identical(src, dst)
+        assert_identical_in(src, dst, DIMM_START, DIMM_SIZE)
+
+
+def other_dimms() -> Iterator[dict[str, object]]:
+    """The arguments of device_add for DIMMs that the guest does not know."""
+    for number in range(1, MANY_DIMMS + 1):
+        yield {"driver": "pc-dimm", "id": f"dimm{number}",
+               "memdev": f"more{number}",
+               "addr": DIMM_START + number * DIMM_GAP}
+
+
+def plug_others(vm: VM) -> None:
+    """Add many DIMMs behind the first, which is not there yet."""
+    for dimm in other_dimms():
+        vm.qmp("object-add", qom_type="memory-backend-ram",
+               id=dimm["memdev"], size=DIMM_SIZE)
+        vm.qmp("device_add", **dimm)
+
+
+def with_others(config: Config) -> Config:
+    """Return CONFIG with these DIMMs present from the start."""
+    extra: list[str] = []
+    for dimm in other_dimms():
+        extra += ["-object", f"memory-backend-ram,id={dimm['memdev']},"
+                  f"size={DIMM_SIZE}", "-device",
+                  "pc-dimm,id={id},memdev={memdev},addr={addr}".format(**dimm)]
+    return dataclasses.replace(config, extra=(*config.extra, *extra))
+
+
+@log_and_ring
+@pytest.mark.usefixtures("paging")
+def test_many_slots(ours: Qemu, mechanism: Mechanism) -> None:
+    """QEMU makes room for more slots while pages are being watched."""
+    config = Config(ours, ours.accel(mechanism),
+                    writer=Writer(dimm_pages=1024, mib=16),
+                    extra=("-m", "64M,slots=32,maxmem=8G"))
+    with pair(config, with_dimm(with_others(config))) as (src, dst):
+        src.wait_writing()
+        watch(src, mechanism)
+        plug_others(src)
         plug_dimm(src)
         migrate_identical(src, dst)
         assert_identical_in(src, dst, DIMM_START, DIMM_SIZE)
