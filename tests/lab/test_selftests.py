@@ -11,11 +11,14 @@ kernels too.
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
+from tests.migration.guest import BUILT, ROOT
 
 from .lab import COMPLAINED, Ended, Record, lab, selftests
 from .selftest_table import (
@@ -33,6 +36,7 @@ from .selftest_table import (
     LATER,
     MAY_SKIP,
     MUST_FAIL,
+    NOT_RUN,
     OURS,
     SHADOW_MAY_SKIP,
     TOO_SLOW,
@@ -109,6 +113,12 @@ SOAKED = CHECKED | {
 }
 SLOWER = {"debug": 4}
 
+# Ours that other tests run, and that measure.
+ELSEWHERE = {
+    f"x86_64/{name}_test"
+    for name in ("dirty_tracking_fuzz", "dirty_tracking_perf", "nested_boot")
+}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -137,6 +147,15 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.kernel}-{self.mmu}-{self.test.name}"
+
+
+@lru_cache(maxsize=None)
+def release() -> str:
+    """The release of Linux that is tested, as scripts/ have it."""
+    return subprocess.run(
+        ["bash", "-c", ". scripts/lib/common.sh; echo $linux_hooks_fit"],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout.strip()
 
 
 def parse(output: str, programs: tuple[Selftest, ...]) -> dict[str, Result]:
@@ -179,6 +198,7 @@ def selected(kernel: str, mmu: str, soak: bool) -> tuple[Selftest, ...]:
         test
         for test in tests
         if not (test.tdp and not mmu.endswith("tdp"))
+        and test.only in ("", release())
         and (
             soak
             or not (test.soak or (test.once and not mmu.endswith("tdp")))
@@ -336,6 +356,22 @@ def test_selftest(case: Case, record_property: Record) -> None:
 @pytest.mark.parametrize("case", cases(soak=True), ids=str)
 def test_soak(case: Case, record_property: Record) -> None:
     judge(case, selected(case.kernel, case.mmu, soak=True), record_property)
+
+
+def test_no_program_is_forgotten() -> None:
+    """Each that the kernel has is in a table, and nothing else is."""
+    selftests("patched")
+    tests = BUILT / "src/linux/tools/testing/selftests/kvm"
+    programs = set(
+        re.findall(
+            r"^TEST_(?:GEN_)?PROGS_x86_64 \+?= (\S+)",
+            (tests / "Makefile").read_text(),
+            re.M,
+        )
+    )
+    run = {case.test.command.split()[0] for case in cases(soak=True)}
+    assert run <= programs
+    assert programs - run == set(NOT_RUN) | ELSEWHERE
 
 
 @pytest.mark.parametrize("test", MUST_FAIL, ids=lambda test: test.name)
