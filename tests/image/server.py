@@ -14,10 +14,10 @@ from types import TracebackType
 
 from qualify.result import Result, parse
 from tests.lab.lab import BUILD_LIMIT, must
-from tests.migration.guest import BUILD, ROOT
+from tests.migration.guest import BUILT, ROOT
 from tests.migration.qmp import Monitor
 
-IMAGES = BUILD / "image"
+IMAGES = BUILT / "image"
 IMAGE = IMAGES / "fast-dirty-tracking.iso"
 FILES = IMAGES / "files.zst"
 QEMU = "/usr/bin/qemu-system-x86_64"

@@ -6,6 +6,7 @@ KERNEL_FLAVOUR=NAME names the flavour of Debian's whose configuration they have.
 
 from __future__ import annotations
 
+import lzma
 import re
 import shutil
 import sys
@@ -67,15 +68,22 @@ def test_amd(disk: Disk, tmp_path: Path) -> None:
     assert f"{ENDED}0\n" in said, said
 
 
+def read_module(modules: Path, name: str) -> bytes:
+    """A kernel's module, which Debian 13's configuration compresses."""
+    (path,) = modules.rglob(f"{name}.ko*")
+    content = path.read_bytes()
+    return lzma.decompress(content) if path.suffix == ".xz" else content
+
+
 def insert_modules(disk: Disk, version: str, where: Path) -> Path:
     """An initramfs that comes after the image's, and starts before it."""
     root = where / "root"
     (root / "modules").mkdir(parents=True)
     names = []
     for name in MODULES:
-        (module,) = (disk.files / "lib/modules" / version).rglob(f"{name}.ko")
-        names.append(f"/modules/{module.name}")
-        shutil.copy(module, root / names[-1][1:])
+        names.append(f"/modules/{name}.ko")
+        modules = disk.files / "lib/modules" / version
+        (root / names[-1][1:]).write_bytes(read_module(modules, name))
     start = root / "start"
     # insmod does not look at the kernel's command line, as built-in code does.
     names[-1] += f" {intel.INTERRUPTS.partition('.')[2]}"

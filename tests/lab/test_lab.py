@@ -16,6 +16,7 @@ import pytest
 from .lab import (
     BUILD,
     BUILD_KERNEL,
+    BUILT,
     COMPLAINED,
     LAB,
     LAB_FAILED,
@@ -332,7 +333,7 @@ def stamps(*trees: str) -> dict[str, tuple[int, int]]:
     """Size and time of every file there: a write to a file shows."""
     found = {}
     for tree in trees:
-        for directory, _, names in os.walk(BUILD / tree):
+        for directory, _, names in os.walk(BUILT / tree):
             for name in names:
                 path = os.path.join(directory, name)
                 status = os.lstat(path)

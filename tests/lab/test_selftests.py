@@ -11,14 +11,14 @@ kernels too.
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-from tests.migration.guest import BUILT, ROOT
+from tests.migration.guest import BUILT
+from tests.releases import LINUX
 
 from .lab import COMPLAINED, Ended, Record, lab, selftests
 from .selftest_table import (
@@ -149,15 +149,6 @@ class Case:
         return f"{self.kernel}-{self.mmu}-{self.test.name}"
 
 
-@lru_cache(maxsize=None)
-def release() -> str:
-    """The release of Linux that is tested, as scripts/ have it."""
-    return subprocess.run(
-        ["bash", "-c", ". scripts/lib/common.sh; echo $linux_hooks_fit"],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
-    ).stdout.strip()
-
-
 def parse(output: str, programs: tuple[Selftest, ...]) -> dict[str, Result]:
     """The results in the driver's frames."""
     pattern = re.compile(
@@ -198,7 +189,7 @@ def selected(kernel: str, mmu: str, soak: bool) -> tuple[Selftest, ...]:
         test
         for test in tests
         if not (test.tdp and not mmu.endswith("tdp"))
-        and test.only in ("", release())
+        and test.only in ("", LINUX)
         and (
             soak
             or not (test.soak or (test.once and not mmu.endswith("tdp")))

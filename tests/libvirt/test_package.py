@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.migration.guest import BUILD
+from tests.migration.guest import BUILT
 from tests.migration.vm import STOCK
+from tests.releases import CHOSEN
 
 from .domain import Config, Domain
 from .host import HostError
@@ -24,10 +25,14 @@ PROGRAM = Path("/usr/bin/qemu-system-x86_64-fdt")
 IN_PLACE = ("qemu-system-x86", "qemu-system-common")
 LOCAL = "/etc/apparmor.d/local/abstractions/libvirt-qemu"
 
-# The libvirts, each with the Debian that has it, by scripts/get-root; only the
-# first reads no directory of rules.
+# The libvirts of each release: its own, and that of its backports, but for
+# trixie's, which changes every few weeks.  Only the oldest reads no directory
+# of rules.
 OLD = "9.0"
-DEBIANS = {OLD: BUILD / "root", "11.3": BUILD / "root-backports"}
+LIBVIRTS = {"12": (OLD, "11.3"), "13": ("11.3",)}
+# Each with the Debian that has it, by scripts/get-root.
+ROOTS = (BUILT / "root", BUILT / "root-backports")
+DEBIANS = dict(zip(LIBVIRTS[CHOSEN], ROOTS))
 
 
 @pytest.fixture(name="libvirt", params=DEBIANS)
@@ -46,7 +51,7 @@ def fixture_machines(apparmor: None, libvirt: str) -> Iterator[Machines]:
 
 def newest(name: str) -> Path:
     """A package of ours, as scripts/build-deb-qemu and build-deb-kernel make."""
-    found = (BUILD / "deb").glob(f"{name}_*.deb")
+    found = (BUILT / "deb").glob(f"{name}_*.deb")
     return max(found, key=lambda path: path.stat().st_mtime)
 
 

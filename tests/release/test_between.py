@@ -14,17 +14,14 @@ from tests.lab.lab import ROOT, must
 from tests.migration.cases import HELD, migrate_identical
 from tests.migration.guest import BUILD
 from tests.migration.test_stock_peer import guest
-from tests.migration.vm import (LOG, OURS, Mechanism, Qemu, kvm_usable, pair,
-                                qemu)
+from tests.migration.vm import (DEBIANS, LOG, OURS, Mechanism, Qemu,
+                                kvm_usable, pair, qemu)
+from tests.releases import OWN
 
 # The machine's own release, and the others.
 BUILDS = (BUILD, *sorted(BUILD.glob("debian-*")))
 RING = Mechanism(4096)
-# Debian's QEMUs.  That of bookworm-backports runs on Debian 12 only, where the
-# machine's own is an older one.
-PEERS = ["stock", "next"]
-if BUILD / "debian-13" in BUILDS:
-    PEERS.append("backports")
+PEERS = DEBIANS[OWN]
 
 # Each way has a machine of its own.
 each_way = pytest.mark.parametrize(
