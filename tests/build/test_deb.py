@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.releases import OWN
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 PACKAGING = ROOT / "packaging/qemu"
 NAME = "qemu-system-x86-fdt"
+QEMUS = {"12": "7.2", "13": "10.0"}
 
 RULE = "/usr/bin/qemu-system-x86_64-fdt rmix, # by the package qemu-system-x86-fdt\n"
 OLD = "  #include <local/abstractions/libvirt-qemu>\n"
@@ -52,16 +55,29 @@ def test_version(debian: str, update: str) -> None:
     assert is_newer(version(debian, 1764072060), ours)
 
 
+def test_other_release(tmp_path: Path) -> None:
+    """A package has to be made on the Debian whose libraries it needs."""
+    other = next(release for release in QEMUS if release != OWN)
+    done = subprocess.run(
+        [SCRIPTS / "build-deb-qemu"], capture_output=True, text=True,
+        env=os.environ | {"RELEASE": other, "FDT_BUILD": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode != 0
+    assert f"not those of Debian {other}; " in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_source_without_version(tmp_path: Path) -> None:
     """A source that is not Debian's gives no package, and is not even built."""
     source = tmp_path / "qemu"
     for name in ("VERSION", "configure", "include/qemu/osdep.h"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text("7.2.0\n")
+        (source / name).write_text(f"{QEMUS[OWN]}.0\n")
     done = subprocess.run(
         [SCRIPTS / "build-deb-qemu"], capture_output=True, text=True,
         check=False,
-        env={**os.environ, "RELEASE": "12", "QEMU_SRC": str(source),
+        env={**os.environ, "RELEASE": OWN, "QEMU_SRC": str(source),
              "FDT_BUILD": str(tmp_path / "build")},
     )
     assert done.returncode != 0
