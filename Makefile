@@ -84,7 +84,7 @@ bench: deps
 	@scripts/build-kernel stock-keys
 	@scripts/build-kernel patched-keys
 	@scripts/build-selftests patched
-	@RELEASE=13 scripts/build-qemu || echo 'bench: without our QEMU 10.0'
+	@scripts/lib/other-releases scripts/build-qemu || echo 'bench: without our QEMU of another release'
 	@scripts/get-packages backports || echo 'bench: without QEMU 10.0'
 	@scripts/get-packages next || echo 'bench: without QEMU 11.1'
 	@build/venv/bin/python -m tests.bench $(if $(filter-out 0,$(QUICK)),--quick) $(CHAPTERS)

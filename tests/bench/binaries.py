@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.migration.guest import MIB
-from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, WRPROT, Config,
-                                Mechanism, Qemu, VMError, pair, path_of, qemu)
+from tests.migration.vm import (DEBIANS, DIRTY_BITS, LOG, SHARED, VM, WRPROT,
+                                Config, Mechanism, Qemu, VMError, pair,
+                                path_of, qemu)
 
-BINARIES = ("ours", "ours-13", "stock", "backports", "next")
+BINARIES = ("ours", *(f"ours-{release}" for release in DEBIANS), "stock",
+            "backports", "next")
 RING = Mechanism(65536)
 MECHANISMS = {"log": LOG, "ring": RING, "ring-4096": Mechanism(4096),
               "wrprot": WRPROT, "shared": SHARED, "dirty-bits": DIRTY_BITS}

@@ -3,25 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tests.migration.vm import path_of
 
 from .blocks import NONE, Block, Chapter, Table, Text, cell, ratio
+from .releases import OUR_TITLES, PEER, VERSIONS
 from .results import Results, Stat
 from .step import COUNTED, PYTHON, Lab, Step
 
 MACHINE = Lab(cpus=2, memory=3072)
 PROGRAM = (*PYTHON, "tests.bench.guest_ends", "--mib", "128")
-SYSTEMS = {"stock:log": "7.2, log", "stock:ring": "7.2, ring",
-           "backports:log": "10.0, log", "backports:ring": "10.0, ring",
-           "next:log": "11.1, log", "next:ring": "11.1, ring",
-           "ours:log": "ours, log", "ours:dirty-bits": "ours, dirty-bits",
-           "ours-13:log": "ours of 10.0, log",
-           "ours-13:dirty-bits": "ours of 10.0, dirty-bits"}
-PEERS = tuple(name for name in SYSTEMS if not name.startswith("ours"))
-QUICK = ("stock:log", "ours:log", "ours:dirty-bits")
+
+
+def named(titles: Mapping[str, str], *mechanisms: str) -> dict[str, str]:
+    """Each of some QEMUs with each of its mechanisms, and their titles."""
+    return {f"{name}:{mechanism}": f"{title}, {mechanism}"
+            for name, title in titles.items() for mechanism in mechanisms}
+
+
+PEERS = named(VERSIONS, "log", "ring")
+SYSTEMS = {**PEERS, **named(OUR_TITLES, "log", "dirty-bits")}
+BASE = f"{PEER}:log"
+QUICK = (BASE, "ours:log", "ours:dirty-bits")
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ def rows(results: Results, case: Case) -> list[list[str]]:
 
 def table(results: Results, case: Case) -> Table:
     """One guest, with its bandwidth."""
-    bandwidth = results.stat(case.step_name, figure("bandwidth", "stock:log"))
+    bandwidth = results.stat(case.step_name, figure("bandwidth", BASE))
     return Table(("QEMU, mechanism", "ended", *(name for _, name in COLUMNS),
                   "best peer's total to it"),
                  rows(results, case),

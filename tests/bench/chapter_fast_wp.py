@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .blocks import Block, Chapter, Table, Text, cell, ratio
+from .releases import PEER
 from .results import Results
 from .step import COUNTED, PYTHON, Step
 
 GUEST = ("--mib", "96", "--written-mib", "64", "--delay", "15000",
          "--mib-per-second", "100", "--rounds-seconds", "1")
-SIDES = (("stock", "log"), ("ours", "shared"), ("ours", "dirty-bits"))
+SIDES = ((PEER, "log"), ("ours", "shared"), ("ours", "dirty-bits"))
 QUICK = SIDES[::2]
-KERNELS = {"stock": "stock", "ours": "patched"}
+KERNELS = {PEER: "stock", "ours": "patched"}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure as Drawing
 
 from .blocks import (NONE, Block, Chapter, Plot, Table, Text, cell,
                      ratio)
+from .releases import PEER, SHORT
 from .results import Results
 from .step import COUNTED, PYTHON, Lab, Step
 
@@ -46,7 +47,7 @@ class Row:
         """Its name in tables and drawings."""
         if self.beside:
             return "not tracked, another is sent"
-        label = f"{self.qemu}, {self.mechanism}"
+        label = f"{SHORT[self.qemu]}, {self.mechanism}"
         return f"{label}, stock kernel" if self.kernel == "stock" else label
 
     @property
@@ -57,10 +58,10 @@ class Row:
                 "--qemu", self.qemu, "--mechanism", self.mechanism)
 
 
-IN_LAB = (Row("stock", "log"), Row("stock", "ring"), Row("ours", "log"),
+IN_LAB = (Row(PEER, "log"), Row(PEER, "ring"), Row("ours", "log"),
           Row("ours", "ring"), Row("ours", "shared"),
           Row("ours", "dirty-bits"))
-WITH_CPU = (Row("stock", "log", True, "stock"), Row("stock", "log"),
+WITH_CPU = (Row(PEER, "log", True, "stock"), Row(PEER, "log"),
             Row("ours", "log", kernel="stock"), Row("ours", "log"),
             Row("ours", "ring"), Row("ours", "shared"),
             Row("ours", "dirty-bits", True), Row("ours", "log", beside=True))

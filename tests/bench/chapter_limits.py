@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .blocks import Block, Chapter, Table, Text, cell
-from .chapter_ends import SYSTEMS, Case, figure, share, there
+from .chapter_ends import BASE, SYSTEMS, Case, figure, named, share, there
+from .releases import OUR_TITLES, VERSIONS
 from .results import Results, Stat
 from .step import Step
 
-QUICK = ("stock:log", "ours:dirty-bits")
-LIMITED = ("stock:log", "backports:log", "next:log", "ours:dirty-bits",
-           "ours-13:dirty-bits")
+QUICK = (BASE, "ours:dirty-bits")
+LIMITED = (*named(VERSIONS, "log"), *named(OUR_TITLES, "dirty-bits"))
 LIMITS = (30, 50, 100)
 # Idle loops after each write.  Runs of one guest would be much the same.
 DELAYS = (2000, 3000, 5000, 7000, 9000)

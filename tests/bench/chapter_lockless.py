@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .blocks import NONE, Block, Chapter, Table, Text, cell, ratio
+from .releases import PEER
 from .results import Results
 from .step import COUNTED, PYTHON, Step
 
 MEMORY = 96
-KERNELS = {"stock": "stock", "ours": "patched"}
+KERNELS = {PEER: "stock", "ours": "patched"}
 
 
 @dataclass(frozen=True)

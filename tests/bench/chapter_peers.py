@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from .blocks import Block, Chapter, Table, Text, cell, ratio
 from .chapter_guest_view import (HOST_SET, LAB_SET, Row, Set, counted,
                                  on_host)
+from .releases import OUR_TITLES, PEER, TITLES, VERSIONS
 from .results import Results
 from .step import Step
 
-TITLES = {"stock": "Debian's 7.2", "backports": "Debian's 10.0",
-          "next": "Debian's 11.1", "ours": "ours",
-          "ours-13": "ours of 10.0"}
+BASE, BASE_VERSION = Row(PEER, "log"), VERSIONS[PEER]
 EACH_LOG = tuple(Row(name, "log") for name in TITLES)
-IN_LAB = (*EACH_LOG, *(Row(name, mechanism) for name in ("ours", "ours-13")
+IN_LAB = (*EACH_LOG, *(Row(name, mechanism) for name in OUR_TITLES
                        for mechanism in ("shared", "dirty-bits")))
 ON_HOST = (*EACH_LOG, *(Row(name, "ring") for name in TITLES))
 
@@ -34,13 +33,14 @@ COLUMNS = (("kept", "writes kept, %"), ("lost", "writes lost, ms"),
            ("total", "total, ms"), ("downtime", "downtime, ms"),
            ("pages", "pages sent"), ("rounds", "rounds"))
 HEADINGS = ("QEMU, mechanism", *(name for _, name in COLUMNS),
-            "7.2 log's lost to it", "7.2 log's total to it")
+            f"{BASE_VERSION} log's lost to it",
+            f"{BASE_VERSION} log's total to it")
 
 
 def rows(results: Results, chosen: Set,
          sides: Sequence[Row]) -> list[list[str]]:
-    """A row for each QEMU and mechanism; the first one is the base."""
-    base = chosen.step(sides[0])
+    """A row for each QEMU and mechanism."""
+    base = chosen.step(BASE)
     found = []
     for row in sides:
         step = chosen.step(row)
@@ -62,7 +62,7 @@ WHY = Text(
     " spread. Where the host's KVM overfills rings, QEMUs other than ours "
     "may abort or lose pages with them; then a row has no figures, or less "
     "pages than should be sent. A ratio below 1 is a loss against Debian's "
-    "7.2 with its log.")
+    f"{BASE_VERSION} with its log.")
 
 
 def blocks(results: Results) -> Sequence[Block]:

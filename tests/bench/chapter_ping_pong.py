@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .blocks import NONE, Block, Chapter, Table, Text, cell, number, ratio
+from .releases import PEER, SHORT
 from .results import Results
 from .step import PYTHON, Lab, Step
 
@@ -38,9 +39,9 @@ class Load:
 LOADS = (Load("light", 8, 400), Load("moderate", 128, 130),
          Load("heavy", 128, 0))
 LAB_LOADS = (Load("moderate", 32, 100_000),)
-SIDES = (("stock", "log"), ("ours", "log"), ("ours", "ring"),
+SIDES = ((PEER, "log"), ("ours", "log"), ("ours", "ring"),
          ("ours", "ring-4096"))
-LAB_SIDES = (("stock", "log"), ("ours", "ring"), ("ours", "dirty-bits"))
+LAB_SIDES = ((PEER, "log"), ("ours", "ring"), ("ours", "dirty-bits"))
 
 
 def name_of(where: str, load: Load, qemu: str, mechanism: str) -> str:
@@ -82,7 +83,8 @@ def rows(results: Results, where: str, loads: Sequence[Load],
             step = name_of(where, load, *side)
             mean = results.stat(step, "mean")
             found.append([
-                f"{load.name}, {', '.join(side)}", legs_of(results, step),
+                f"{load.name}, {SHORT[side[0]]}, {side[1]}",
+                legs_of(results, step),
                 cell(mean), ratio(base, mean),
                 *(cell(results.stat(step, name))
                   for name in ("pages", "rounds", "written"))])

@@ -8,21 +8,27 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure as Drawing
 
 from .blocks import Block, Chapter, Plot, Table, Text, cell, ratio
-from .chapter_peers import TITLES
+from .releases import OTHERS, PEER, SHORT, TITLES, VERSIONS, peer_of
 from .results import Results
 from .step import PYTHON, Lab, Step
 
 QUICK, FULL = (1, 64), (1, 16, 256, 1024)
 # The emulated CPU addresses 1 TiB, less than a guest of that size has.
 LAB_QUICK, LAB_FULL = (1, 64), (1, 64, 768)
-QEMUS = ("stock", "ours")
-QEMUS_13 = {name: TITLES[name] for name in ("backports", "ours-13")}
+QEMUS = (PEER, "ours")
+# The same of each other release, where both are to be had.
+PAIRS = {version: (peer, name) for name, version in OTHERS.items()
+         if (peer := peer_of(version, VERSIONS))}
+# One that is in two of them is measured once.
+ALL = tuple(dict.fromkeys(
+    name for names in (QEMUS, *PAIRS.values()) for name in names))
+TITLED = {**TITLES, **SHORT}
 SECONDS, SECONDS_PER_GIB = 10, 0.08
 LAB_SECONDS, LAB_SECONDS_PER_GIB = 20, 0.3
 LONG_GIB = 256  # takes half a minute and more, so once is enough
 
 # In the lab: the name, QEMU, its mechanism, the kernel.
-LAB_ROWS = (("stock", "stock", "log", "stock"),
+LAB_ROWS = (("stock", PEER, "log", "stock"),
             ("ours, shared", "ours", "shared", "patched"),
             ("ours, dirty-bits", "ours", "dirty-bits", "patched"))
 
@@ -35,7 +41,7 @@ FIGURES = (
 CURVES = (("sync.idle", "a sync that finds nothing, µs"),
           ("sync.busy", "a sync that finds 4,096 pages, µs"),
           ("set-up", "set-up, ms"), ("downtime", "downtime, ms"))
-COLOURS = {"stock": "#888888", "ours": "#0a7d4f"}
+COLOURS = {PEER: "#888888", "ours": "#0a7d4f"}
 
 # A sync of this many pages has to move at least this much: each page is set in
 # KVM's log or ring and in QEMU's two bitmaps, and there are two bits for that.
@@ -68,7 +74,7 @@ def steps(quick: bool) -> Sequence[Step]:
     here = [step("here", name, name, "ring", gib, None,
                  1 if quick or gib >= LONG_GIB else 3)
             for gib in (QUICK if quick else FULL)
-            for name in (QEMUS if quick else (*QEMUS, *QEMUS_13))]
+            for name in (QEMUS if quick else ALL)]
     labs = [step("lab", name, qemu, mechanism, gib,
                  Lab(kernel, icount=True, memory=4096), 1)
             for gib in (LAB_QUICK if quick else LAB_FULL)
@@ -87,7 +93,7 @@ def table(results: Results, where: str, sizes: Sequence[int],
         stats = [[results.stat(name, figure) for figure, _ in FIGURES]
                  for name in steps_of]
         for name, line in zip(names, stats):
-            rows.append((f"{gib:,} GiB, {QEMUS_13.get(name, name)}",
+            rows.append((f"{gib:,} GiB, {TITLED.get(name, name)}",
                          *map(cell, line)))
             if line is not stats[0]:
                 rows.append(("ratio", *map(ratio, stats[0], line)))
@@ -104,7 +110,8 @@ def plot(results: Results, where: str, sizes: Sequence[int]) -> Plot:
             points = [(gib, stat.median) for gib in sizes if (
                 stat := results.stat(step_name(where, name, gib), figure))]
             if points:
-                axes.plot(*zip(*points), "o-", color=COLOURS[name], label=name)
+                axes.plot(*zip(*points), "o-", color=COLOURS[name],
+                          label=SHORT[name])
         if figure == "sync.busy":
             axes.axhline(LIMIT_US, color="#c33", linestyle=":",
                          label="memory's bandwidth")
@@ -140,8 +147,8 @@ def blocks(results: Results) -> Sequence[Block]:
         Text(WHY), plot(results, "here", FULL), Text(LIMIT),
         table(results, "here", FULL, QEMUS, "Dirty rings of 65,536 entries, on this "
               "host's own kernel, whose KVM emulates guests or does not."),
-        table(results, "here", FULL, tuple(QEMUS_13),
-              "The same with QEMU 10.0."),
+        *(table(results, "here", FULL, pair, f"The same with QEMU {version}.")
+          for version, pair in PAIRS.items()),
         table(results, "lab", LAB_FULL, [name for name, *_ in LAB_ROWS],
               "In the lab: stock QEMU with log on the stock kernel, ours on the "
               "patched one, on one CPU, whose time counts instructions."),

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.migration.guest import MIB, PAGE, PATTERNS, Writer
-from tests.migration.migrate import FAILED, MigrationError, Options, info, \
-    start
+from tests.migration.migrate import (FAILED, MigrationError, Options,
+                                     has_capability, info, start)
 from tests.migration.vm import VM, Config, Qemu
 
 from .binaries import MECHANISMS, available, mechanism_of, writing_pair
@@ -86,12 +86,12 @@ class Brake:
             src.qmp("set-vcpu-dirty-limit", dirty_rate=self.limit)
 
 
-def brake_of(row: Row, bandwidth: int, writers: int) -> Brake:
+def brake_of(src: VM, row: Row, bandwidth: int, writers: int) -> Brake:
     """The operator's choice; QEMU since 8.1 has dirty-limit itself."""
     if row.mechanism != "ring" or row.qemu.patched:
         return Brake(auto_converge=True)
     limit = max(int(bandwidth / MIB * HALF / writers), LEAST_MIB)
-    return Brake(False, limit, by_migration=row.qemu.name != "stock")
+    return Brake(False, limit, by_migration=has_capability(src, "dirty-limit"))
 
 
 def wait_end(src: VM, seconds: float) -> tuple[bool, list[int], float]:
@@ -137,7 +137,7 @@ def watched(src: VM, dst: VM, row: Row, args: argparse.Namespace
     writers = args.writers or args.cpus
     free = src.rates(BEFORE_SECONDS)
     bandwidth = bandwidth_of(args, sum(free[:writers]))
-    brake = brake_of(row, bandwidth, writers)
+    brake = brake_of(src, row, bandwidth, writers)
     options = Options(
         bandwidth=bandwidth, downtime_limit=args.downtime_ms,
         auto_converge=brake.auto_converge,

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from tests.migration.vm import LOG, VMError, kvm_usable
+from tests.migration.guest import MIB
+from tests.migration.vm import LOG, VM, Qemu, VMError, kvm_usable
 
 from . import (chapter_ends, fast_wp, guest_beside, guest_ends, guest_view,
                mmtest, ping_pong)
@@ -16,6 +18,7 @@ from .blocks import NONE, Table
 from .chapters import CHAPTERS
 from .guest_view import joined
 from .mmtest import Mark, pass_ns
+from .releases import VERSIONS
 from .results import Results
 from .sampler import Reading
 from .step import Figure, parse
@@ -101,6 +104,16 @@ def test_ends_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert "total.ours-log" not in sample
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_dirty_limit(known: bool) -> None:
+    """Whatever a QEMU is called, what it knows decides how it is limited."""
+    src = Mock(spec=VM)
+    src.qmp.return_value = [{"capability": "dirty-limit"}] * known
+    row = guest_ends.Row(Qemu("x", Path("x"), False), "ring")
+    assert guest_ends.brake_of(src, row, 64 * MIB, 2) == guest_ends.Brake(
+        auto_converge=False, limit=16, by_migration=known)
+
+
 def ends_sample(**rows: tuple[int, int]) -> dict[str, Figure]:
     """Whether each row ended, and its total."""
     return {f"{name}.{row.replace('_', '-')}": Figure((value,), "ms")
@@ -111,18 +124,19 @@ def ends_sample(**rows: tuple[int, int]) -> dict[str, Figure]:
 
 def test_ends_best_peer(tmp_path: Path) -> None:
     """Who ends more often is better than who is sooner; ours is no peer."""
+    stock = VERSIONS["stock"]
     case = chapter_ends.CASES[0]
     step = case.step(list(chapter_ends.SYSTEMS))
     results = Results(tmp_path, {})
-    results.add(step, ends_sample(stock_log=(1, 500), backports_log=(1, 900),
+    results.add(step, ends_sample(stock_log=(1, 500), next_log=(1, 900),
                                   ours_log=(1, 100)))
-    results.add(step, ends_sample(stock_log=(0, 0), backports_log=(1, 700),
+    results.add(step, ends_sample(stock_log=(0, 0), next_log=(1, 700),
                                   ours_log=(1, 200)))
-    assert chapter_ends.best_peer(results, step.name) == "backports:log"
+    assert chapter_ends.best_peer(results, step.name) == "next:log"
     rows = {row[0]: row for row in chapter_ends.rows(results, case)}
-    assert rows["7.2, log"][1] == "1 of 2"
+    assert rows[f"{stock}, log"][1] == "1 of 2"
     assert rows["ours, log"][-1] == "5.33×"
-    assert rows["7.2, ring"][1:] == [NONE] * 7
+    assert rows[f"{stock}, ring"][1:] == [NONE] * 7
 
 
 def test_unknown_to_others() -> None:

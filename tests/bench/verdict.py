@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .blocks import cell, ratio
+from .releases import PEER
 from .results import Results, Stat
 
 
@@ -45,7 +46,8 @@ class Comparison:
 
 
 CPU = "guest-view/own-cpu"
-STOCK_LOG, OUR_BITS = f"{CPU}-stock-log-stock-kernel", f"{CPU}-ours-dirty-bits"
+STOCK_LOG = f"{CPU}-{PEER}-log-stock-kernel"
+OUR_BITS = f"{CPU}-ours-dirty-bits"
 PAGES = "dirty-pages"
 
 
@@ -66,7 +68,7 @@ COMPARISONS = (
     Comparison("A vCPU writes all of that again",
                by_pages("dirty-write", 262144, 8192)),
     Comparison("A sync of an idle guest with rings, the largest measured",
-               tuple(((f"sizes/here/stock/{gib}", "sync.idle"),
+               tuple(((f"sizes/here/{PEER}/{gib}", "sync.idle"),
                       (f"sizes/here/ours/{gib}", "sync.idle"))
                      for gib in (1024, 64))),
     Comparison("Write faults of a VM that enables nothing on our kernel",

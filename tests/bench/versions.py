@@ -13,13 +13,17 @@ from pathlib import Path
 from tests.migration.guest import BUILT, ROOT
 from tests.migration.vm import OURS, STOCK, kvm_usable, path_of
 
+from .releases import OTHERS, PEER, VERSIONS
 
+FROM = {"stock": "the machine's QEMU",
+        "backports": "QEMU of bookworm-backports",
+        "next": "QEMU of trixie-backports"}
 BINARIES = {
     "our QEMU": OURS,
-    "our QEMU 10.0": path_of("ours-13"),
-    "stock QEMU": STOCK,
-    "QEMU of bookworm-backports": path_of("backports"),
-    "QEMU of trixie-backports": path_of("next"),
+    **{f"our QEMU {version}": path_of(name)
+       for name, version in OTHERS.items()},
+    "stock QEMU": path_of(PEER),
+    **{FROM[name]: path_of(name) for name in VERSIONS if name != PEER},
     "patched kernel": BUILT / "linux/patched/bzImage",
     "stock kernel": BUILT / "linux/stock/bzImage",
     "patched kernel with static keys": BUILT / "linux/patched-keys/bzImage",

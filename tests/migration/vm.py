@@ -17,13 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Sequence
 
-from .guest import BUILD, BUILT, CPU_PAGES, MIB, PAGE, Writer, unpack_counters
+from .guest import (BUILD, BUILT, CPU_PAGES, MIB, PAGE, ROOT, Writer,
+                    unpack_counters)
 from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = BUILT / "qemu" / "qemu-system-x86_64"
-# Ours of QEMU 10.0, where that is not the machine's own release.
-OURS_13 = BUILD / "debian-13" / "qemu" / OURS.name
+# By the machine's release, which ours is built for, Debian's QEMUs that run
+# there.  "stock" is of the same version as ours; backports need its libraries.
+DEBIANS = {"12": {"stock": "7.2", "backports": "10.0", "next": "11.1"},
+           "13": {"stock": "10.0", "next": "11.1"}}
 # By scripts/get-packages: QEMU of bookworm-backports, and of trixie-backports.
 BACKPORTS = BUILD / "backports" / "usr"
 NEXT = BUILD / "next"
@@ -142,10 +145,23 @@ class Qemu:
         return f"kvm,{tracking}dirty-ring-size={mechanism.ring}"
 
 
+@functools.lru_cache(maxsize=None)
+def built(release: str) -> Path:
+    """Return where what depends on a release is built, as scripts do."""
+    return Path(subprocess.run(
+        [ROOT / "scripts/lib/release-dir"], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "RELEASE": release}, check=True).stdout.strip())
+
+
 def path_of(name: str) -> Path:
-    """Return where the binary called NAME is; any other name is a path."""
+    """Return where the binary called NAME is; any other name is a path.
+
+    Ours of Debian 13 is "ours-13".
+    """
+    whose, _, release = name.partition("-")
+    if whose == "ours" and release in DEBIANS:
+        return built(release) / "qemu" / OURS.name
     return {"stock": STOCK, "ours": Path(os.environ.get("QEMU", OURS)),
-            "ours-13": OURS_13,
             "backports": BACKPORTS / "bin" / STOCK.name,
             "next": NEXT / STOCK.name}.get(name, Path(name))
 

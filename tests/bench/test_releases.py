@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The QEMU of each release, and Debian's of the same release."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.migration.guest import BUILD, ROOT
+from tests.migration.vm import DEBIANS, OURS, path_of
+from tests.releases import CHOSEN, OWN
+
+from .releases import OUR_TITLES, TITLES, peer_of
+
+EACH = """. scripts/lib/common.sh
+for release in "${!releases[@]}"; do
+    printf '%s %s\\n' "$release" "${releases[$release]%% *}"
+done"""
+
+
+def test_table() -> None:
+    """The releases are those that scripts build."""
+    done = subprocess.run(["bash", "-c", EACH], cwd=ROOT, check=True,
+                          capture_output=True, text=True)
+    assert dict(map(str.split, done.stdout.splitlines())) == {
+        release: here["stock"] for release, here in DEBIANS.items()}
+
+
+@pytest.mark.parametrize("release", DEBIANS)
+def test_where(release: str) -> None:
+    """What is not the machine's own has a directory of its own."""
+    build = BUILD if release == OWN else BUILD / f"debian-{release}"
+    where = build.resolve() / "qemu" / OURS.name
+    assert path_of(f"ours-{release}") == where
+    assert release != CHOSEN or OURS.resolve() == where.resolve()
+
+
+@pytest.mark.parametrize("version,own,name", [
+    ("7.2", "12", "stock"), ("10.0", "12", "backports"),
+    ("10.0", "13", "stock"), ("7.2", "13", None)])
+def test_peer(version: str, own: str, name: str | None) -> None:
+    """The machine's own, or that of the backports; there may be none."""
+    assert peer_of(version, DEBIANS[own]) == name
+
+
+def test_titles() -> None:
+    """A version is named once for Debian's and once for ours."""
+    assert len(set(TITLES.values())) == len(TITLES)
+    assert len(OUR_TITLES) == len(DEBIANS)
+    assert not any(DEBIANS[CHOSEN]["stock"] in title
+                   for title in OUR_TITLES.values())
