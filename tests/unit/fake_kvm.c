@@ -593,12 +593,27 @@ static void collect_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa,
     }
 }
 
+/* Returns: false if KVM refuses the range; else widens it to whole regions. */
+static bool widen(__u64 *gpa, __u64 *size)
+{
+    uint64_t start = *gpa / FAKE_REGION * FAKE_REGION;
+    uint64_t end = (*gpa + *size + FAKE_REGION - 1) / FAKE_REGION * FAKE_REGION;
+
+    if (!*size || (*gpa | *size) % sysconf(_SC_PAGESIZE) ||
+        *gpa + *size < *gpa) {
+        return false;
+    }
+    *gpa = start;
+    *size = end - start;
+    return true;
+}
+
 /* kvm_arch_sync_dirty_log(): the log has to be complete when it is read. */
-static void collect_slot(FakeKvm *k, FakeSlot *slot)
+static void sync_part(FakeKvm *k, FakeSlot *slot, uint64_t gpa, uint64_t size)
 {
     if (has_dirty_bits(k)) {
         g_mutex_lock(&k->mmu_lock);
-        collect_part(k, slot, 0, UINT64_MAX, false);
+        collect_part(k, slot, gpa, size, false);
         g_mutex_unlock(&k->mmu_lock);
     }
 }
@@ -728,7 +743,7 @@ static int get_log(FakeKvm *k, const struct kvm_dirty_log *log)
     if (!slot || !slot->dirty) {
         return -ENOENT;
     }
-    collect_slot(k, slot);
+    sync_part(k, slot, 0, UINT64_MAX);
     for (size_t i = 0; i < slot_words(slot); i++) {
         g_mutex_lock(&k->mmu_lock);
         if (fetch) {
@@ -748,7 +763,8 @@ static int clear_log(FakeKvm *k, const struct kvm_clear_dirty_log *log)
 {
     FakeSlot *slot = slot_get(k, log->slot);
     const uint64_t *words = log->dirty_bitmap;
-    uint64_t first = log->first_page;
+    uint64_t first = log->first_page, page_size = sysconf(_SC_PAGESIZE);
+    __u64 gpa, size;
 
     k->clears++;
     if (k->ring_size) {
@@ -764,7 +780,11 @@ static int clear_log(FakeKvm *k, const struct kvm_clear_dirty_log *log)
         (log->num_pages < slot->pages - first && log->num_pages % BITS)) {
         return -EINVAL;
     }
-    collect_slot(k, slot);
+    gpa = slot->region.guest_phys_addr + first * page_size;
+    size = log->num_pages * page_size;
+    if (widen(&gpa, &size)) {
+        sync_part(k, slot, gpa, size);
+    }
     g_mutex_lock(&k->mmu_lock);
     for (size_t i = 0; i * BITS < log->num_pages; i++) {
         uint64_t mask = words[i] & slot->dirty[first / BITS + i];
@@ -807,21 +827,6 @@ static int protect_range(FakeKvm *k, uint64_t gpa, uint64_t size)
     g_mutex_unlock(&k->mmu_lock);
     at(k, FAKE_PROTECT_END, NULL);
     return 0;
-}
-
-/* Returns: false if KVM refuses the range; else widens it to whole regions. */
-static bool widen(__u64 *gpa, __u64 *size)
-{
-    uint64_t start = *gpa / FAKE_REGION * FAKE_REGION;
-    uint64_t end = (*gpa + *size + FAKE_REGION - 1) / FAKE_REGION * FAKE_REGION;
-
-    if (!*size || (*gpa | *size) % sysconf(_SC_PAGESIZE) ||
-        *gpa + *size < *gpa) {
-        return false;
-    }
-    *gpa = start;
-    *size = end - start;
-    return true;
 }
 
 static int protect_regions(FakeKvm *k, struct kvm_write_protect_range range)
