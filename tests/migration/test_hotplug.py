@@ -201,10 +201,13 @@ def test_dimm(ours: Qemu, mechanism: Mechanism) -> None:
 
 
 def other_dimms() -> Iterator[dict[str, object]]:
-    """The arguments of device_add for DIMMs that the guest does not know."""
+    """The arguments of device_add for DIMMs that the guest does not know.
+
+    It finds the other by its slot, the first.
+    """
     for number in range(1, MANY_DIMMS + 1):
         yield {"driver": "pc-dimm", "id": f"dimm{number}",
-               "memdev": f"more{number}",
+               "memdev": f"more{number}", "slot": number,
                "addr": DIMM_START + number * DIMM_GAP}
 
 
@@ -222,7 +225,8 @@ def with_others(config: Config) -> Config:
     for dimm in other_dimms():
         extra += ["-object", f"memory-backend-ram,id={dimm['memdev']},"
                   f"size={DIMM_SIZE}", "-device",
-                  "pc-dimm,id={id},memdev={memdev},addr={addr}".format(**dimm)]
+                  "pc-dimm,id={id},memdev={memdev},slot={slot},"
+                  "addr={addr}".format(**dimm)]
     return dataclasses.replace(config, extra=(*config.extra, *extra))
 
 
