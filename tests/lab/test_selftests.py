@@ -360,7 +360,11 @@ def test_no_program_is_forgotten() -> None:
             re.M,
         )
     )
-    run = {case.test.command.split()[0] for case in cases(soak=True)}
+    run = {
+        case.test.command.split()[0]
+        for soak in (False, True)
+        for case in cases(soak)
+    }
     assert run <= programs
     assert programs - run == set(NOT_RUN) | ELSEWHERE
 
