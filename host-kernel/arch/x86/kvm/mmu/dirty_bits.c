@@ -592,8 +592,8 @@ static void collect_slot_range(struct collect *c, gfn_t start, gfn_t end)
 }
 
 /*
- * All regions have been collected, with their marks for relog.  So a shadow
- * page that became writable before the roots are wrprot has been logged, or is
+ * All regions of the range have been collected, with their marks for relog.  So a
+ * shadow page there that became writable before the roots are wrprot has been logged, or is
  * still marked, and one that becomes writable later is logged and marked then.
  * If no mark was taken, each writable shadow page has its mark still.
  */
@@ -625,7 +625,7 @@ void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 	if (!pages)
 		return;
 	collect_slot_range(&c, start, end);
-	finish_collect(&c, start, end);
+	finish_collect(&c, ALIGN_DOWN(start, REGION_PAGES), ALIGN(end, REGION_PAGES));
 }
 
 /* As much is collected between two checks for a signal: 10 ms at the worst. */

@@ -599,27 +599,37 @@ static uint64_t clear_nothing(struct rig *rig, uint64_t first, uint64_t n)
 	return take(rig);
 }
 
-/* KVM_CLEAR_DIRTY_LOG collects its range, and beyond it to the next 2 MiB only. */
-static void test_clear_range(void)
+/*
+ * KVM_CLEAR_DIRTY_LOG collects its range, and beyond it to the next 2 MiB only.
+ * The slot begins with the last @skipped pages of such 2 MiB, if any.
+ */
+static void clear_ranges(uint64_t skipped)
 {
-	const uint64_t n = 4 * PAGES_2M;
+	const uint64_t n = 4 * PAGES_2M + skipped, first = skipped + PAGES_2M;
 	struct rig rig;
 
-	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS, TEST_GPA, n,
-			KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE))
+	if (!rig_create(&rig, VM_MEM_SRC_ANONYMOUS,
+			TEST_GPA + PG_SIZE_2M - skipped * PAGE_SIZE,
+			n, KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE))
 		return;
 	collect(&rig);
 	write_pages(&rig, 0, n, 4);
 
 	expect_pages(clear_nothing(&rig, PAGES_2M, 0), 0, "no pages");
 	expect_pages(clear_nothing(&rig, n, 0), 0, "no pages at the end");
-	clear_nothing(&rig, 2 * PAGES_2M, 64);
-	expect(&rig, 2 * PAGES_2M, PAGES_2M, 4, "the first pages of 2 MiB");
-	clear_nothing(&rig, 2 * PAGES_2M - 64, 64);
-	expect(&rig, PAGES_2M, PAGES_2M, 4, "the last pages of 2 MiB");
-	expect_pages(clear_nothing(&rig, 0, n), n / 8, "all the others");
+	clear_nothing(&rig, first + PAGES_2M, 64);
+	expect(&rig, first + PAGES_2M, PAGES_2M, 4, "the first pages of 2 MiB");
+	clear_nothing(&rig, first - 64, 64);
+	expect(&rig, first - PAGES_2M, PAGES_2M, 4, "the last pages of 2 MiB");
+	expect_pages(clear_nothing(&rig, 0, n), (n - 2 * PAGES_2M) / 4, "the others");
 	expect_pages(collect(&rig), 0, "after all");
 	rig_free(&rig);
+}
+
+static void test_clear_range(void)
+{
+	clear_ranges(0);
+	clear_ranges(64);
 }
 
 /* A fetch that KVM refuses has collected nothing. */
