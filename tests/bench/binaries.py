@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.migration.guest import MIB
-from tests.migration.vm import (DEBIANS, DIRTY_BITS, LOG, SHARED, VM, WRPROT,
+from tests.migration.vm import (STOCKS, DIRTY_BITS, LOG, SHARED, VM, WRPROT,
                                 Config, Mechanism, Qemu, VMError, pair,
                                 path_of, qemu)
 
-BINARIES = ("ours", *(f"ours-{release}" for release in DEBIANS), "stock",
+BINARIES = ("ours", *(f"ours-{release}" for release in STOCKS), "stock",
             "backports", "next")
 RING = Mechanism(65536)
 MECHANISMS = {"log": LOG, "ring": RING, "ring-4096": Mechanism(4096),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.migration.vm import DEBIANS
+from tests.migration.vm import STOCKS
 from tests.releases import CHOSEN, OWN
 
 
@@ -19,10 +19,10 @@ def peer_of(version: str, here: Mapping[str, str]) -> str | None:
 
 
 # The versions of Debian's that run here, and of ours of the other releases.
-VERSIONS = DEBIANS[OWN]
+VERSIONS = STOCKS[OWN]
 OTHERS = {f"ours-{release}": here["stock"]
-          for release, here in DEBIANS.items() if release != CHOSEN}
-PEER = peer_of(DEBIANS[CHOSEN]["stock"], VERSIONS) or "stock"
+          for release, here in STOCKS.items() if release != CHOSEN}
+PEER = peer_of(STOCKS[CHOSEN]["stock"], VERSIONS) or "stock"
 
 OUR_TITLES = {"ours": "ours", **{name: f"ours of {version}"
                                  for name, version in OTHERS.items()}}

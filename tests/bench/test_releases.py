@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.migration.guest import BUILD, ROOT
-from tests.migration.vm import DEBIANS, OURS, path_of
+from tests.migration.vm import STOCKS, OURS, path_of
 from tests.releases import CHOSEN, OWN
 
 from .releases import OUR_TITLES, TITLES, peer_of
@@ -24,10 +24,10 @@ def test_table() -> None:
     done = subprocess.run(["bash", "-c", EACH], cwd=ROOT, check=True,
                           capture_output=True, text=True)
     assert dict(map(str.split, done.stdout.splitlines())) == {
-        release: here["stock"] for release, here in DEBIANS.items()}
+        release: here["stock"] for release, here in STOCKS.items()}
 
 
-@pytest.mark.parametrize("release", DEBIANS)
+@pytest.mark.parametrize("release", STOCKS)
 def test_where(release: str) -> None:
     """What is not the machine's own has a directory of its own."""
     build = BUILD if release == OWN else BUILD / f"debian-{release}"
@@ -41,12 +41,12 @@ def test_where(release: str) -> None:
     ("10.0", "13", "stock"), ("7.2", "13", None)])
 def test_peer(version: str, own: str, name: str | None) -> None:
     """The machine's own, or that of the backports; there may be none."""
-    assert peer_of(version, DEBIANS[own]) == name
+    assert peer_of(version, STOCKS[own]) == name
 
 
 def test_titles() -> None:
     """A version is named once for Debian's and once for ours."""
     assert len(set(TITLES.values())) == len(TITLES)
-    assert len(OUR_TITLES) == len(DEBIANS)
-    assert not any(DEBIANS[CHOSEN]["stock"] in title
+    assert len(OUR_TITLES) == len(STOCKS)
+    assert not any(STOCKS[CHOSEN]["stock"] in title
                    for title in OUR_TITLES.values())

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.migration.vm import STOCKS
 from tests.releases import OWN
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 PACKAGING = ROOT / "packaging/qemu"
 NAME = "qemu-system-x86-fdt"
-QEMUS = {"12": "7.2", "13": "10.0"}
 
 RULE = "/usr/bin/qemu-system-x86_64-fdt rmix, # by the package qemu-system-x86-fdt\n"
 OLD = "  #include <local/abstractions/libvirt-qemu>\n"
@@ -57,7 +57,7 @@ def test_version(debian: str, update: str) -> None:
 
 def test_other_release(tmp_path: Path) -> None:
     """A package has to be made on the Debian whose libraries it needs."""
-    other = next(release for release in QEMUS if release != OWN)
+    other = next(release for release in STOCKS if release != OWN)
     done = subprocess.run(
         [SCRIPTS / "build-deb-qemu"], capture_output=True, text=True,
         env=os.environ | {"RELEASE": other, "FDT_BUILD": str(tmp_path)},
@@ -73,7 +73,7 @@ def test_source_without_version(tmp_path: Path) -> None:
     source = tmp_path / "qemu"
     for name in ("VERSION", "configure", "include/qemu/osdep.h"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(f"{QEMUS[OWN]}.0\n")
+        (source / name).write_text(STOCKS[OWN]["stock"] + ".0\n")
     done = subprocess.run(
         [SCRIPTS / "build-deb-qemu"], capture_output=True, text=True,
         check=False,

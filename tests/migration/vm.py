@@ -23,9 +23,9 @@ from .qmp import Monitor, MonitorLost
 
 STOCK = Path("/usr/bin/qemu-system-x86_64")
 OURS = BUILT / "qemu" / "qemu-system-x86_64"
-# By the machine's release, which ours is built for, Debian's QEMUs that run
-# there.  "stock" is of the same version as ours; backports need its libraries.
-DEBIANS = {"12": {"stock": "7.2", "backports": "10.0", "next": "11.1"},
+# Debian's QEMUs that run on each release of it, with their versions.  "stock"
+# has that of ours of the release; what is backported needs its libraries.
+STOCKS = {"12": {"stock": "7.2", "backports": "10.0", "next": "11.1"},
            "13": {"stock": "10.0", "next": "11.1"}}
 # By scripts/get-packages: QEMU of bookworm-backports, and of trixie-backports.
 BACKPORTS = BUILD / "backports" / "usr"
@@ -159,7 +159,7 @@ def path_of(name: str) -> Path:
     Ours of Debian 13 is "ours-13".
     """
     whose, _, release = name.partition("-")
-    if whose == "ours" and release in DEBIANS:
+    if whose == "ours" and release in STOCKS:
         return built(release) / "qemu" / OURS.name
     return {"stock": STOCK, "ours": Path(os.environ.get("QEMU", OURS)),
             "backports": BACKPORTS / "bin" / STOCK.name,

@@ -3,38 +3,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.lab.lab import ROOT, must
 from tests.migration.cases import HELD, migrate_identical
-from tests.migration.guest import BUILD
+from tests.migration.migrate import Options
 from tests.migration.test_stock_peer import guest
-from tests.migration.vm import (DEBIANS, LOG, OURS, Mechanism, Qemu,
-                                kvm_usable, pair, qemu)
+from tests.migration.vm import (LOG, STOCKS, Mechanism, Qemu, kvm_usable,
+                                pair, qemu)
 from tests.releases import OWN
 
 # The machine's own release, and the others.
-BUILDS = (BUILD, *sorted(BUILD.glob("debian-*")))
+OURS = ("ours-" + OWN, *(f"ours-{each}" for each in STOCKS if each != OWN))
 RING = Mechanism(4096)
-PEERS = DEBIANS[OWN]
+PEERS = STOCKS[OWN]
 
-# Each way has a machine of its own.
+# Each way has a machine of its own, and one of them multifd's channels.
 each_way = pytest.mark.parametrize(
-    "back,machine", [(False, "pc-i440fx"), (True, "pc-q35")],
+    "back,machine,options",
+    [(False, "pc-i440fx", dataclasses.replace(HELD, multifd=2)),
+     (True, "pc-q35", HELD)],
     ids=("there", "back"))
 
 
-def ours(build: Path) -> Qemu:
+def ours(name: str) -> Qemu:
     """Our QEMU of a release."""
     if not kvm_usable():
         pytest.skip("/dev/kvm cannot be used on this host")
-    built = qemu(str(build / "qemu" / OURS.name))
-    assert built.patched and len(BUILDS) > 1
+    built = qemu(name)
+    assert built.patched
     return built
 
 
@@ -53,31 +55,33 @@ def newest(one: Qemu, other: Qemu, machine: str) -> str:
     return f"{machine}-{major}.{minor}"
 
 
-def take_over(one: Qemu, other: Qemu, machine: str) -> None:
-    """A guest moves, and to another mechanism if both QEMUs are ours."""
+def take_over(one: Qemu, other: Qemu, machine: str, options: Options) -> None:
+    """A guest moves, to another mechanism."""
     mechanisms = (RING, LOG) if one.patched else (LOG, RING)
     machine = newest(one, other, machine)
     with pair(*(guest(binary, mechanism, machine) for binary, mechanism
                 in zip((one, other), mechanisms))) as (src, dst):
         src.wait_writing()
-        migrate_identical(src, dst, HELD)
+        migrate_identical(src, dst, options)
 
 
 @each_way
-@pytest.mark.parametrize("build", BUILDS[1:], ids=lambda path: path.name)
-def test_between(build: Path, back: bool, machine: str) -> None:
+@pytest.mark.parametrize("other", OURS[1:])
+def test_between(other: str, back: bool, machine: str, options: Options
+                 ) -> None:
     """Each of ours takes over a guest of the other."""
-    pair_of_ours = ours(BUILD), ours(build)
-    take_over(*(reversed(pair_of_ours) if back else pair_of_ours), machine)
+    both = ours(OURS[0]), ours(other)
+    take_over(*(reversed(both) if back else both), machine, options)
 
 
 @each_way
 @pytest.mark.parametrize("peer", PEERS)
-@pytest.mark.parametrize("build", BUILDS, ids=lambda path: path.name)
-def test_peer(build: Path, peer: str, back: bool, machine: str) -> None:
+@pytest.mark.parametrize("name", OURS)
+def test_peer(name: str, peer: str, back: bool, machine: str,
+              options: Options) -> None:
     """So do ours of each release and Debian's QEMU of any."""
-    mine = ours(build)
+    mine = ours(name)
     if peer != "stock":
         must([ROOT / "scripts/get-packages", peer])
     one, other = (qemu(peer), mine) if back else (mine, qemu(peer))
-    take_over(one, other, machine)
+    take_over(one, other, machine, options)
