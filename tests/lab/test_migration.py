@@ -61,8 +61,8 @@ LATE = re.compile(r"[\w.]+: (\w+: )?[^:]* within \d+ s\b")
 SOAKED_MMUS = ("tdp", "shadow", "hostile")
 
 # Each of these runs in one boot of a soak.  Rings of other sizes, and log,
-# need no patched kernel.  Which pages wait is decided above the mechanisms, and
-# its tests want a host that sends as fast as the bandwidth allows.
+# need no patched kernel.  Tests of the pages that wait want a host that sends
+# as fast as the bandwidth allows.
 SOAKED = {
     "wrprot": "wrprot",
     "shared": "shared",

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.migration.guest import BUILT
 from tests.releases import LINUX
 
-from .lab import COMPLAINED, Ended, Record, lab, selftests
+from .lab import BUILT, COMPLAINED, Ended, Record, lab, selftests
 from .selftest_table import (
     CPU_MAY_SKIP,
     DIRTY_LOG,
     DIRTY_RING,
+    FAILURES_OF,
     HOSTILE_OURS,
     HOSTILE_STOCK,
     INTEL_MAY_SKIP,
@@ -326,7 +326,8 @@ def judge(
         or (said and (is_later(said[1]) or needs_nesting(case, said[1])))
     ):
         pytest.skip(said[1] if said else "it says that it cannot run here")
-    says, why = KNOWN_FAILURES.get(program, (None, ""))
+    failures = KNOWN_FAILURES | FAILURES_OF.get(LINUX, {})
+    says, why = failures.get(program, (None, ""))
     if says is not None and re.search(says, result.output):
         pytest.skip(f"fails on Debian's kernel, too: {why}")
     if program in TOO_SLOW and took_too_long(case, result):

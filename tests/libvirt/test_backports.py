@@ -32,7 +32,8 @@ NEWER = (11, 3)  # bookworm-backports' libvirt
 # How apt says that nobody answers.  Whatever else goes wrong is a fault.
 UNREACHABLE = re.compile(
     r"\(E: Failed to fetch \S+ +(Could not (connect|resolve)|"
-    r"Temporary failure resolving|Connection (failed|timed out)|"
+    r"Temporary failure resolving|Something wicked happened resolving|"
+    r"Cannot initiate the connection|Connection (failed|timed out)|"
     r"Unable to connect)"
 )
 

@@ -24,6 +24,10 @@ def test_selftest(test: test_selftests.Selftest, record_property: Record
     test_selftests.judge(case, SELFTESTS, record_property)
 
 
+def test_no_program_is_forgotten() -> None:
+    test_selftests.test_no_program_is_forgotten()
+
+
 def test_no_complaint() -> None:
     """All programs may pass while the kernel warns: the lab tells then."""
     ended = test_selftests.boot("patched", "tdp", SELFTESTS).ended
