@@ -85,8 +85,8 @@ bench: deps
 	@scripts/build-kernel patched-keys
 	@scripts/build-selftests patched
 	@scripts/lib/other-releases scripts/build-qemu || echo 'bench: without our QEMU of another release'
-	@scripts/get-packages backports || echo 'bench: without QEMU 10.0'
-	@scripts/get-packages next || echo 'bench: without QEMU 11.1'
+	@scripts/get-packages backports || echo 'bench: without the QEMU of bookworm-backports'
+	@scripts/get-packages next || echo 'bench: without the QEMU of trixie-backports'
 	@build/venv/bin/python -m tests.bench $(if $(filter-out 0,$(QUICK)),--quick) $(CHAPTERS)
 
 install: release
