@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .guest import BUILT, ROOT
+from .guest import BUILD, BUILT, ROOT
 
 LIMIT = 3600  # seconds
 STOCK = BUILT / "src/qemu-stock"
@@ -36,6 +36,8 @@ def test_it_links(
     tmp_path: Path, features: list[str], accelerators: set[str]
 ) -> None:
     """What is left out leaves no reference to it."""
+    # QEMU 10.0 is built by what is in there.
+    (tmp_path / "venv").symlink_to(BUILD / "venv")
     env = {
         **os.environ,
         "FDT_BUILD": str(tmp_path),
