@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.migration.guest import MIB
-from tests.migration.vm import (STOCKS, DIRTY_BITS, LOG, SHARED, VM, WRPROT,
+from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, STOCKS, VM, WRPROT,
                                 Config, Mechanism, Qemu, VMError, pair,
                                 path_of, qemu)
 

@@ -3,28 +3,19 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from tests.migration.guest import BUILD, ROOT
-from tests.migration.vm import STOCKS, OURS, path_of
-from tests.releases import CHOSEN, OWN
+from tests.migration.guest import BUILD
+from tests.migration.vm import OURS, STOCKS, path_of
+from tests.releases import CHOSEN, OWN, from_scripts
 
 from .releases import OUR_TITLES, TITLES, peer_of
 
-EACH = """. scripts/lib/common.sh
-for release in "${!releases[@]}"; do
-    printf '%s %s\\n' "$release" "${releases[$release]%% *}"
-done"""
-
-
 def test_table() -> None:
     """The releases are those that scripts build."""
-    done = subprocess.run(["bash", "-c", EACH], cwd=ROOT, check=True,
-                          capture_output=True, text=True)
-    assert dict(map(str.split, done.stdout.splitlines())) == {
-        release: here["stock"] for release, here in STOCKS.items()}
+    assert from_scripts("{!releases[@]}").split() == list(STOCKS)
+    for release, here in STOCKS.items():
+        assert from_scripts("qemu_hooks_fit", release) == here["stock"]
 
 
 @pytest.mark.parametrize("release", STOCKS)

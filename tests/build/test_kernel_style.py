@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from test_scripts import from_scripts
+
+from tests.releases import from_scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST_KERNEL = ROOT / "host-kernel"

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from test_scripts import OBEY_MODES, OWN, ROOT, Sandbox, exported
-from test_scripts import from_scripts, git, hook
+from test_scripts import git, hook
+
+from tests.releases import from_scripts
 from test_scripts import one_sentence
 from test_scripts import patches_make_the_assembled_tree
 from test_scripts import write_series as write_qemu_series

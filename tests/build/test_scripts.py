@@ -14,22 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.releases import from_scripts
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 
-
 OWN = ""  # the release of the machine itself
-
-
-def from_scripts(variable: str, release: str | None = None) -> str:
-    """A variable of scripts/lib/common.sh, for what is tested by default."""
-    shell = f". {SCRIPTS}/lib/common.sh; echo ${variable}"
-    env = {**os.environ}
-    if release is not None:
-        env["RELEASE"] = release
-    return subprocess.check_output(["bash", "-c", shell], env=env,
-                                   text=True).strip()
-
 
 # What the hooks fit, and the fakes are.
 FITS = from_scripts("qemu_hooks_fit", OWN)

@@ -13,15 +13,22 @@ from typing import ClassVar
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.path.abspath(os.environ.get("FDT_BUILD", ROOT / "build")))
-# Where what depends on the release of Debian (RELEASE) is built.
-BUILT = BUILD
-if os.environ.get("RELEASE"):
-    BUILT = Path(
+
+
+@functools.lru_cache(maxsize=None)
+def built(release: str) -> Path:
+    """Return where what depends on a release of Debian is built."""
+    return Path(
         subprocess.run(
-            [ROOT / "scripts/lib/release-dir"],
-            stdout=subprocess.PIPE, text=True, check=True,
+            [ROOT / "scripts/lib/release-dir"], stdout=subprocess.PIPE,
+            text=True, env={**os.environ, "RELEASE": release}, check=True,
         ).stdout.strip()
     )
+
+
+# Where that of RELEASE is.  Nobody need ask for the machine's own.
+RELEASE = os.environ.get("RELEASE")
+BUILT = built(RELEASE) if RELEASE else BUILD
 BUILD_SCRIPT = ROOT / "tests" / "guests" / "build.sh"
 SOURCES = (BUILD_SCRIPT, BUILD_SCRIPT.with_name("writer.S"))
 IMAGE = BUILD / "meson" / "tests" / "guests" / "writer.img"

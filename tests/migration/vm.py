@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Sequence
 
-from .guest import (BUILD, BUILT, CPU_PAGES, MIB, PAGE, ROOT, Writer,
+from .guest import (BUILD, BUILT, CPU_PAGES, MIB, PAGE, Writer, built,
                     unpack_counters)
 from .qmp import Monitor, MonitorLost
 
@@ -143,14 +143,6 @@ class Qemu:
                     if self.patched else "kvm")
         tracking = "dirty-tracking=ring," if self.patched else ""
         return f"kvm,{tracking}dirty-ring-size={mechanism.ring}"
-
-
-@functools.lru_cache(maxsize=None)
-def built(release: str) -> Path:
-    """Return where what depends on a release is built, as scripts do."""
-    return Path(subprocess.run(
-        [ROOT / "scripts/lib/release-dir"], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "RELEASE": release}, check=True).stdout.strip())
 
 
 def path_of(name: str) -> Path:
