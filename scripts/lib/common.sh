@@ -53,6 +53,22 @@ choose_release() {
 
 choose_release
 
+# The names of those that were not chosen, in one line.
+other_releases() {
+    local each others=()
+    for each in "${!releases[@]}"; do
+        [ "$each" = "$RELEASE" ] || others+=("$each")
+    done
+    printf '%s\n' "${others[*]}"
+}
+
+# For the scripts that are started next.  What the user's variables name is for the
+# release that was chosen.
+take_release() {
+    export RELEASE=$1
+    unset QEMU_SRC LINUX_SRC FDT_SERIES FDT_LINUX_SERIES
+}
+
 qemu_stock=$build/src/qemu-stock
 qemu_assembled=$build/src/qemu
 qemu_build=$build/qemu
