@@ -94,9 +94,7 @@ install: release
 	@scripts/build-qemu
 	@scripts/install-qemu
 
-export-series: release
-	@scripts/get-qemu
-	@scripts/get-linux
+export-series: get
 	@dir=$$(scripts/lib/release-dir)/series && rm -rf "$$dir" && \
 		for kind in qemu linux; do \
 			scripts/export-series $$kind "$$dir/$$kind" || exit; \
