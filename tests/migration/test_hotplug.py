@@ -63,13 +63,18 @@ def device(core: int) -> dict[str, object]:
             "core_id": core, "thread_id": 0}
 
 
+def option(arguments: dict[str, object]) -> list[str]:
+    """Return the option that has QEMU add what device_add would."""
+    words = ",".join(f"{name.replace('_', '-')}={value}"
+                     for name, value in arguments.items())
+    return ["-device", words.replace("driver=", "")]
+
+
 def with_cores(config: Config, *cores: int) -> Config:
     """Return CONFIG with these vCPUs present from the start."""
     extra: list[str] = []
     for core in cores:
-        words = ",".join(f"{name.replace('_', '-')}={value}"
-                         for name, value in device(core).items())
-        extra += ["-device", words.replace("driver=", "")]
+        extra += option(device(core))
     return dataclasses.replace(config, extra=tuple(extra))
 
 
@@ -224,9 +229,7 @@ def with_others(config: Config) -> Config:
     extra: list[str] = []
     for dimm in other_dimms():
         extra += ["-object", f"memory-backend-ram,id={dimm['memdev']},"
-                  f"size={DIMM_SIZE}", "-device",
-                  "pc-dimm,id={id},memdev={memdev},slot={slot},"
-                  "addr={addr}".format(**dimm)]
+                  f"size={DIMM_SIZE}", *option(dimm)]
     return dataclasses.replace(config, extra=(*config.extra, *extra))
 
 
