@@ -101,6 +101,7 @@ export-series: get
 		done
 
 deb: release
+	@scripts/build-deb-qemu --check
 	@scripts/deps --deb
 	@scripts/build-deb-qemu
 

@@ -58,14 +58,24 @@ def test_version(debian: str, update: str) -> None:
 def test_other_release(tmp_path: Path) -> None:
     """A package has to be made on the Debian whose libraries it needs."""
     other = next(release for release in STOCKS if release != OWN)
-    done = subprocess.run(
-        [SCRIPTS / "build-deb-qemu"], capture_output=True, text=True,
-        env=os.environ | {"RELEASE": other, "FDT_BUILD": str(tmp_path)},
-        check=False,
-    )
-    assert done.returncode != 0
-    assert f"not those of Debian {other}; " in done.stderr
-    assert not list(tmp_path.iterdir())
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=SCRIPTS.parent,
+            env=os.environ | {"RELEASE": other, "FDT_BUILD": str(tmp_path)},
+            check=False,
+        )
+
+    ask = ("scripts/build-deb-qemu", "--check")
+    for command in (ask, ask[:1]):
+        done = run(*command)
+        assert done.returncode != 0
+        assert f"not those of Debian {other}; " in done.stderr
+        assert not list(tmp_path.iterdir())
+    assert run("env", f"RELEASE={OWN}", *ask).returncode == 0
+    # make asks before it installs anything.
+    commands = run("make", "-n", "deb").stdout.splitlines()
+    assert commands.index(" ".join(ask)) < commands.index("scripts/deps --deb")
 
 
 def test_source_without_version(tmp_path: Path) -> None:
