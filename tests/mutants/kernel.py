@@ -23,12 +23,13 @@ from tests.mutants.mutant import (
     mutants_of,
     read_patch,
 )
+from tests.releases import LINUX
 
 PATCHES = HERE / "kernel"
 # It has the pauses, and what chooses a mutant; it is the series' first.
 PAUSE = "pause"
 
-FIELDS = ("Kernel", "Machine", "Ends", "Soak")
+FIELDS = ("Kernel", "Machine", "Ends", "Linux", "Soak")
 
 # How a selftest ends at an assertion, and what most of them say there.
 ASSERTED = "Test Assertion Failure"
@@ -80,12 +81,14 @@ def read(name: str) -> Patch:
     return read_patch(PATCHES / f"{name}.patch")
 
 
-MUTANTS = tuple(
+# Those of all releases, and those of the one whose kernel is built.
+ALL = tuple(
     one
     for name in series()
     if name != PAUSE
     for one in mutants_of(read(name), FIELDS)
 )
+MUTANTS = tuple(one for one in ALL if one.option("Linux") in ("", LINUX))
 # The pauses alone, which give a mutant its chance, in each test.
 CONTROLS = tuple(dict.fromkeys(map(run_of, MUTANTS)))
 # Those that are in every make check.
@@ -103,7 +106,8 @@ COMMON = (
 
 def build() -> Path:
     """Build the kernel that has all of them; returns its bzImage."""
-    diffs = [read(name).diff for name in series()]
+    built = {PAUSE, *(one.name for one in MUTANTS)}
+    diffs = [read(name).diff for name in series() if name in built]
     patch = BUILD / "mutants.patch"
     BUILD.mkdir(exist_ok=True)
     # Another test may be reading it.
