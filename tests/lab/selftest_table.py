@@ -339,6 +339,12 @@ FAILURES_OF = {
             r"Expected success on MONITOR for testcase '0x6'",
             "the emulated CPU does not intercept MONITOR as the test wants",
         ),
+        # The test excuses a value that is two iterations old.
+        "dirty_log_test": (
+            r"(?s)collected 0 pages((?!collected).)*collected \d+ pages"
+            r"((?!collected).)*Set page \d+ value \d+ incorrect",
+            "a vCPU has a value in a register while an iteration finds nothing",
+        ),
     },
 }
 
