@@ -5,10 +5,12 @@
  */
 
 #include "qemu/osdep.h"
+#include "exec/cpu-common.h"
 #include "exec/memory.h"
 #include "exec/page-bitmap.h"
 #include "exec/target_page.h"
 #include "qemu/rcu.h"
+#include "sysemu/dirty-tracking-release.h"
 #include "converge.h"
 #include "migration.h"
 #include "ram-blocks.h"
@@ -20,10 +22,19 @@ void ram_block_hold(RAMBlock *rb)
     memory_region_ref(rb->mr);
 }
 
+bool ram_block_stays_migratable(RAMBlock *rb)
+{
+    rb->ejected = rb->held && migrate_background_snapshot();
+    return rb->ejected;
+}
+
 /* qemu_ram_unset_idstr() left the name of a block that is held. */
 static void ram_block_let_go(RAMBlock *rb)
 {
     rb->held = false;
+    if (rb->ejected) {
+        qemu_ram_unset_migratable(rb);
+    }
     if (!qemu_ram_is_migratable(rb)) {
         memset(rb->idstr, 0, sizeof(rb->idstr));
     }

@@ -8,7 +8,8 @@
  * a block is no longer migratable: nothing more of it is sent.  What was about
  * to be sent of it, by the migration thread or by another one, still needs its
  * memory and its name.  So a migration holds on to its blocks until all its
- * threads have ended.
+ * threads have ended.  A background snapshot has all of them as they were when
+ * it began, and so has to save the rest of one that is ejected, too.
  */
 
 #ifndef MIGRATION_RAM_BLOCKS_H
@@ -24,6 +25,13 @@ static inline bool ram_block_is_held(const RAMBlock *rb)
 {
     return rb && rb->held;
 }
+
+/*
+ * ram_block_stays_migratable: @rb, which a background snapshot may have to
+ * save, is ejected.  Called with the BQL held.
+ * Returns: whether that is so; it ceases to be migratable at the end.
+ */
+bool ram_block_stays_migratable(RAMBlock *rb);
 
 /* ram_block_hold: A migration of @rb begins.  Called with the BQL held. */
 void ram_block_hold(RAMBlock *rb);

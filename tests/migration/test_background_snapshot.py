@@ -8,6 +8,7 @@ write until the page is saved.
 from __future__ import annotations
 
 import dataclasses
+import os
 import socket
 import subprocess
 import tempfile
@@ -20,7 +21,8 @@ from .guest import BUILD, MIB, PAGE, RANDOM, SEQUENTIAL, Writer
 from .migrate import UNLIMITED, arrive, cancel, finish, info, set_capabilities
 from .qmp import QMPError
 from .test_channels import accepted
-from .test_hotplug import blocks, eject_in_mid_migration, with_big_dimm
+from .test_hotplug import (BIG_DIMM_SIZE, DIMM_START, blocks,
+                           eject_in_mid_migration, with_big_dimm)
 from .test_loop import KIB, ODD, assert_one_moment
 from .vm import LOG, VM, Config, Mechanism, Qemu
 
@@ -50,9 +52,10 @@ def assert_goes_on(vm: VM, status: str) -> None:
             END_TIMEOUT, "the guest did not go on after its snapshot")
 
 
-# Of 9 MiB, so that there is time to eject a DIMM.
-READ_SLOWLY = ("exec:(for i in $(seq 60); do head -c 65536; sleep 0.05; done; "
-               "cat) > /dev/null")
+def slowly(path: Path) -> str:
+    """Write to PATH; of 9 MiB, so that there is time to eject a DIMM."""
+    return ("exec:(for i in $(seq 60); do head -c 65536; sleep 0.05; done; "
+            f"cat) > {path}")
 
 
 def test_snapshot_has_no_rounds(ours: Qemu) -> None:
@@ -148,17 +151,31 @@ def test_paused_guest_stays_paused(ours: Qemu) -> None:
         assert src.qmp("query-status")["status"] == "paused"
 
 
-def test_dimm_goes_meanwhile(ours: Qemu) -> None:
-    """A guest ejects a DIMM that is write-protected: nothing is left of it."""
-    with VM("src", with_big_dimm(ours)) as src:
+def test_dimm_goes_meanwhile(ours: Qemu, tmp_path: Path) -> None:
+    """A guest ejects a DIMM that is write-protected, and not all saved yet.
+
+    All of it is saved, and nothing is left of it at the end.
+    """
+    last, page = DIMM_START + BIG_DIMM_SIZE - PAGE, tmp_path / "page"
+    page.write_bytes(os.urandom(PAGE))
+    config, image = with_big_dimm(ours), tmp_path / "image"
+    loaded = f"loader,file={page},addr={last},force-raw=on"
+    filled = dataclasses.replace(
+        config, extra=(*config.extra, "-device", loaded))
+    with VM("src", filled) as src:
         before = blocks(src)
         src.wait_writing()
+        assert src.read_memory(last, PAGE) == page.read_bytes()
         src.qmp("device_del", id="dimm")
         ask_for_snapshot(src)
-        src.qmp("migrate", uri=READ_SLOWLY)
+        src.qmp("migrate", uri=slowly(image))
         eject_in_mid_migration(src, END_TIMEOUT)
         assert_goes_on(src, "completed")
         src.wait(lambda: accepted(src, "object-del", id="more"), END_TIMEOUT,
                  "the DIMM's memory is not let go of")
         src.wait(lambda: blocks(src) == before - 1, END_TIMEOUT,
                  "the memory of the DIMM is still there")
+    with VM("dst", config, incoming=True) as dst:
+        dst.qmp("migrate-incoming", uri=f"exec:cat {image}")
+        arrive(dst, HELD)
+        assert dst.read_memory(last, PAGE) == page.read_bytes()
