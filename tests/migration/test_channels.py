@@ -22,7 +22,8 @@ import pytest
 from .cases import HELD, migrate_identical
 from .disk import make_overlay
 from .guest import MIB, Writer
-from .migrate import UNLIMITED, info, lift, set_capabilities
+from .migrate import (UNLIMITED, cancel, info, lift, set_capabilities, start,
+                      wait_rounds)
 from .qmp import QMPError
 from .test_switch import refused
 from .vm import VM, Config, Qemu, pair
@@ -288,3 +289,21 @@ def test_number_of_compressing_threads(ours: Qemu) -> None:
         migrate_identical(
             src, dst, dataclasses.replace(HELD, capabilities=("compress",)),
             held=ask_for_others)
+
+
+def test_cancelled_with_tls(ours: Qemu) -> None:
+    """Nobody misses a farewell on connections that a cancel has shut down."""
+    def with_tls(endpoint: str) -> Config:
+        return Config(ours, "kvm", extra=(
+            "-object", f"tls-creds-anon,id=tls,endpoint={endpoint}"))
+
+    options = dataclasses.replace(HELD, multifd=CHANNELS)
+    with VM("src", with_tls("client")) as src, \
+            VM("dst", with_tls("server"), incoming=True) as dst:
+        src.wait_writing()
+        for vm in (src, dst):
+            vm.qmp("migrate-set-parameters", tls_creds="tls")
+        start(src, dst, options)
+        wait_rounds(src, dst, 1, options)
+        cancel(src)
+        assert "terminate TLS" not in src.messages()
