@@ -322,7 +322,7 @@ def judge(
     # what later kernels have; nor do those of upstream's that make check has.
     said = re.search(r"SKIP - (.*)", result.output)
     if result.status == SKIPPED and (
-        (case.test in UPSTREAM and case.test.soak)
+        (case.test in UPSTREAM + INTEL_UPSTREAM and case.test.soak)
         or (said and (is_later(said[1]) or needs_nesting(case, said[1])))
     ):
         pytest.skip(said[1] if said else "it says that it cannot run here")
