@@ -163,6 +163,12 @@ def test_gives_up_on_stock_too(monkeypatch: pytest.MonkeyPatch) -> None:
         judged(monkeypatch, SLOW, boots)
 
 
+def test_gives_up_on_stock_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    boots = Boots(("stock", *GAVE_UP), ("stock", *GAVE_UP))
+    with pytest.raises(pytest.skip.Exception, match="stock"):
+        judged(monkeypatch, SLOW, boots, "stock")
+
+
 def test_gives_up_on_ours_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that never ends has the same symptom."""
     boots = Boots(
