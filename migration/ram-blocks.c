@@ -32,6 +32,7 @@ bool ram_block_stays_migratable(RAMBlock *rb)
 static void ram_block_let_go(RAMBlock *rb)
 {
     rb->held = false;
+    /* Now that it is not held, nothing keeps it migratable. */
     if (rb->ejected) {
         qemu_ram_unset_migratable(rb);
     }
