@@ -11,6 +11,7 @@ from tests.releases import CHOSEN, OWN, from_scripts
 
 from .releases import OUR_TITLES, TITLES, peer_of
 
+
 def test_table() -> None:
     """The releases are those that scripts build."""
     assert from_scripts("{!releases[@]}").split() == list(STOCKS)

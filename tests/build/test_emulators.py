@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from test_scripts import ROOT, Sandbox, fake_qemu, hook
+from test_scripts import one_sentence, write_series
 
 from tests.releases import from_scripts
-from test_scripts import one_sentence, write_series
 
 RELEASE = "12"  # the lab's CPU is a patch to its QEMU, on each machine
 QEMU = f"{from_scripts('qemu_hooks_fit', RELEASE)}.22"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-
 from tests.releases import from_scripts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from test_scripts import OBEY_MODES, OWN, ROOT, Sandbox, exported
-from test_scripts import git, hook
-
-from tests.releases import from_scripts
-from test_scripts import one_sentence
+from test_scripts import git, hook, one_sentence
 from test_scripts import patches_make_the_assembled_tree
 from test_scripts import write_series as write_qemu_series
+
+from tests.releases import from_scripts
 
 # What the hooks fit, and the fakes are.
 FITS = from_scripts("linux_hooks_fit", OWN)

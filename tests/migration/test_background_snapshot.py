@@ -53,7 +53,7 @@ def assert_goes_on(vm: VM, status: str) -> None:
 
 
 def slowly(path: Path) -> str:
-    """Write to PATH; of 9 MiB, so that there is time to eject a DIMM."""
+    """Return a URI that takes 9 MiB so slowly that a DIMM can be ejected."""
     return ("exec:(for i in $(seq 60); do head -c 65536; sleep 0.05; done; "
             f"cat) > {path}")
 
