@@ -628,7 +628,7 @@ void kvm_mmu_collect_slot_dirty_bits(struct kvm *kvm,
 	finish_collect(&c, ALIGN_DOWN(start, REGION_PAGES), ALIGN(end, REGION_PAGES));
 }
 
-/* As much is collected between two checks for a signal: 10 ms at the worst. */
+/* As much is collected between two checks for a signal: 0.1 s at the worst. */
 #define COLLECT_STEP	(16 * KVM_PAGES_PER_HPAGE(PG_LEVEL_1G))
 
 static void collect_step(struct kvm *kvm, gfn_t start, gfn_t end, void *data)

@@ -284,6 +284,8 @@ void op_write_ring(struct op_call *call)
 		(void *)run_of(call->vm, vcpu) + RING_OFFSET;
 	bool lie = rng_once_in(rng, 2);
 
+	/* A lie about what was pushed is believed: any part of the ring may be that. */
+	ring += rng_below(rng, 4) * 256;
 	say(call, "%s in the ring of vCPU %d", lie ? "lie" : "harvest", vcpu);
 	for (i = 0; i < 256; i++) {
 		struct kvm_dirty_gfn gfn = {
