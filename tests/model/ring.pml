@@ -5,11 +5,12 @@
  * reset, look whether it was lapped, publish; and search a suspect ring.
  *
  * The vCPU fills the ring as fast as it likes, with no regard for how full it
- * is.  Of KVM's indices only the remainder matters, since KVM does not look at
- * how far they are apart; the engine's are kept modulo twice the size.  There
- * is no TLB: KVM_RESET_DIRTY_RINGS flushes at its end, and here write-protects
- * in one step then; order.pml has what is finer.  One page is looked at; the
- * vCPU logs others as it likes, which is the same as naming none.
+ * is.  Of KVM's indices only the remainder matters: stock's does not look at how
+ * far they are apart, and ours finds nothing marked beyond.  The engine's are
+ * kept modulo twice the size.  There is no TLB: KVM_RESET_DIRTY_RINGS flushes at
+ * its end, and here write-protects in one step then; order.pml has what is finer.
+ * One page is looked at; the vCPU logs others as it likes, which is the same as
+ * naming none.
  *
  * A reap may end after any batch, where the engine counts how many entries it
  * may still take; the last one goes on as the engine does when no vCPU runs.

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE /* for program_invocation_short_name */
 #include <pthread.h>
 #include <sys/wait.h>
+#include <asm/kvm_para.h>
 
 #include "kvm_util.h"
 #include "test_util.h"
@@ -1280,12 +1281,13 @@ static void test_rings(void)
 		test_ring(VM_MEM_SRC_ANONYMOUS_THP, true);
 }
 
-#define FLOOD_ENTRIES	1024
+/* With room for PAGES_2M entries beside what KVM keeps in reserve for PML. */
+#define FLOOD_ENTRIES	2048
 #define FLOOD_PASSES	200000
 
 struct flood {
 	struct kvm_dirty_gfn *ring;
-	bool stop;
+	bool stop, over;
 };
 
 /* Not for ever: a KVM that follows it is to be seen, and not to hang. */
@@ -1299,8 +1301,9 @@ static void *flood_ring(void *data)
 			__atomic_store_n(&flood->ring[i].flags,
 					 KVM_DIRTY_GFN_F_RESET, __ATOMIC_RELEASE);
 		if (__atomic_load_n(&flood->stop, __ATOMIC_RELAXED))
-			break;
+			return NULL;
 	}
+	__atomic_store_n(&flood->over, true, __ATOMIC_RELAXED);
 	return NULL;
 }
 
@@ -1317,8 +1320,7 @@ static void reset_pushed(struct kvm_vm *vm, uint64_t *pushed)
 
 /*
  * A thread that goes on to say that all entries are harvested keeps KVM neither in a
- * reset nor from the next push: a ring that KVM took for full would not let the vCPU
- * run on Linux 6.1, and make it warn on 6.12.
+ * reset nor from the next push: with a ring that KVM takes for full no vCPU runs.
  */
 static void test_ring_flood(void)
 {
@@ -1353,11 +1355,47 @@ static void test_ring_flood(void)
 	for (i = 0; i < 2 * FLOOD_ENTRIES / PAGES_2M + 1; i++) {
 		guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages,
 			     ++writes);
-		for (pushed = mem.npages; pushed;)
+		for (pushed = mem.npages; pushed;) {
 			reset_pushed(vm, &pushed);
+			TEST_ASSERT(!__atomic_load_n(&flood.over, __ATOMIC_RELAXED),
+				    "%lu entries were not reset", pushed);
+		}
 	}
 	__atomic_store_n(&flood.stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
+	kvm_vm_free(vm);
+	test_mem_unmap(&mem);
+}
+
+/* A vCPU's ioctls fill its ring, and go on.  The host has to survive that. */
+static void test_ring_full(void)
+{
+	struct test_mem mem = {
+		.slot = TEST_SLOT, .gpa = TEST_GPA, .npages = PAGES_2M,
+	};
+	struct {
+		struct kvm_msrs header;
+		struct kvm_msr_entry entries[255];
+	} msrs = { .header.nmsrs = 255 };
+	struct kvm_vcpu *vcpu;
+	struct kvm_vm *vm;
+	int i, pushed = 0;
+
+	if (!kvm_has_cap(KVM_CAP_DIRTY_LOG_RING)) {
+		print_skip("no dirty rings");
+		return;
+	}
+	for (i = 0; i < 255; i++) {
+		msrs.entries[i].index = MSR_KVM_WALL_CLOCK_NEW;
+		msrs.entries[i].data = mem.gpa;
+	}
+	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
+	vm_enable_dirty_ring(vm, FLOOD_ENTRIES * sizeof(struct kvm_dirty_gfn));
+	vcpu = vm_vcpu_add(vm, 0, guest_toucher);
+	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	for (; pushed <= FLOOD_ENTRIES; pushed += 3 * 255)
+		TEST_ASSERT_EQ(__vcpu_ioctl(vcpu, KVM_SET_MSRS, &msrs.header), 255);
 	kvm_vm_free(vm);
 	test_mem_unmap(&mem);
 }
@@ -1701,6 +1739,7 @@ static const struct named_test tests[] = {
 	{ "copy-on-write", test_copy_on_write },
 	{ "ring", test_rings },
 	{ "ring-flood", test_ring_flood },
+	{ "ring-full", test_ring_full },
 	{ "beyond", test_beyond },
 	{ "smm", test_smm },
 	{ "stats", test_stats },
@@ -1739,6 +1778,8 @@ int main(int argc, char *argv[])
 			help(argv[0]);
 		}
 	}
+	if (optind < argc)
+		help(argv[0]);
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_WRITE_PROTECT_ALL_MEM));
 	TEST_REQUIRE(kvm_has_cap(KVM_CAP_DIRTY_LOG_WITHOUT_WRITE_PROTECT));
 

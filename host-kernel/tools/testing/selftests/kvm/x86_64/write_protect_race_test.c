@@ -142,6 +142,7 @@ struct run {
 	uint64_t (*seen)[GUEST_MAX_VCPUS];
 	bool done;
 	bool parked[GUEST_MAX_VCPUS];	/* vCPUs that have left the guest */
+	uint64_t ring_collected;	/* since the last of: */
 	uint64_t ring_resets;
 	uint64_t round;
 	uint64_t harvested;
@@ -553,13 +554,20 @@ static void collect_rings(void)
 			}
 			__atomic_store_n(&gfn->flags, KVM_DIRTY_GFN_F_RESET,
 					 __ATOMIC_RELEASE);
+			run.ring_collected++;
 		}
 	}
 }
 
+/* A reset takes all that was collected; stock QEMU asserts that it does. */
 static void reset_rings(void)
 {
-	kvm_vm_reset_dirty_ring(run.vm);
+	uint32_t count = kvm_vm_reset_dirty_ring(run.vm);
+
+	TEST_ASSERT(count == run.ring_collected,
+		    "the reset took %u of %lu entries", count,
+		    run.ring_collected);
+	run.ring_collected = 0;
 	__atomic_fetch_add(&run.ring_resets, 1, __ATOMIC_RELEASE);
 }
 
@@ -1021,6 +1029,8 @@ int main(int argc, char *argv[])
 			help(argv[0]);
 		}
 	}
+	if (optind < argc)
+		help(argv[0]);
 	/* To collect is to re-arm. */
 	if (run.harvest == HARVEST_BITS)
 		run.rearm = REARM_NONE;

@@ -250,6 +250,7 @@ void op_set_clock(struct op_call *call)
 {
 	static const uint32_t msrs[] = {
 		MSR_KVM_SYSTEM_TIME_NEW, MSR_KVM_STEAL_TIME, MSR_KVM_ASYNC_PF_EN,
+		MSR_KVM_WALL_CLOCK_NEW,
 	};
 	int vcpu = rng_below(&call->rng, NR_VCPUS);
 	uint32_t msr = rng_pick(&call->rng, msrs);
