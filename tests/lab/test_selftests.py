@@ -25,6 +25,7 @@ from .selftest_table import (
     DIRTY_LOG,
     DIRTY_RING,
     FAILURES_OF,
+    HOSTILE_FAILURES_OF,
     HOSTILE_OURS,
     HOSTILE_STOCK,
     INTEL_MAY_SKIP,
@@ -329,6 +330,8 @@ def judge(
     ):
         pytest.skip(said[1] if said else "it says that it cannot run here")
     failures = KNOWN_FAILURES | FAILURES_OF.get(LINUX, {})
+    if case.mmu.startswith("hostile"):
+        failures |= HOSTILE_FAILURES_OF.get(LINUX, {})
     says, why = failures.get(program, (None, ""))
     if says is not None and re.search(says, result.output):
         pytest.skip(f"fails on Debian's kernel, too: {why}")
