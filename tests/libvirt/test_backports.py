@@ -13,10 +13,12 @@ import pytest
 
 from tests.migration.guest import ROOT, Writer
 from tests.migration.vm import BACKPORTS, STOCK
+from tests.releases import CHOSEN
 
 from .domain import OURS, Config, Domain
 from .host import Host, two_hosts
 from .migrate import ended, migrate_identical, migrating, p2p, release
+from .test_domain import LACKING, lacking
 
 Hosts = tuple[Host, Host]
 
@@ -83,6 +85,13 @@ def fixture_newer(usr: Path | None) -> Iterator[Hosts]:
         version = " {}.{}.".format(*NEWER)
         assert version in new and version not in old
         yield hosts
+
+
+def test_newer_capabilities(newer: Hosts) -> None:
+    """The newer libvirt finds all in ours that it finds in Debian's 10.0."""
+    if CHOSEN == "12":
+        pytest.skip("Debian's QEMU of that host is of another release")
+    assert lacking(newer[1]) <= LACKING
 
 
 def test_newer_libvirt(newer: Hosts) -> None:
