@@ -232,7 +232,7 @@ def test_channel_fails_at_the_switchover(ours: Qemu, pause: bool) -> None:
             wait_stuck(src, stuck)
             begun = time.monotonic()
             if not pause:
-                src.hmp('qemu-io slow "aio_write 0 4096"')
+                assert not src.hmp('qemu-io slow "aio_write 0 4096"')
             lift(src)
             if pause:
                 src.wait(lambda: info(src)["status"] == "pre-switchover",
@@ -243,6 +243,8 @@ def test_channel_fails_at_the_switchover(ours: Qemu, pause: bool) -> None:
             assert pause or time.monotonic() - begun < SLOW_SECONDS
             wait_failed(src)
             src.wait(lambda: runs(src), END_TIMEOUT, "the guest stays stopped")
+            # It was in the midst of a stop, which waits for the write.
+            assert pause or time.monotonic() - begun >= SLOW_SECONDS
 
 
 def stays(vm: VM, name: str, number: int) -> None:

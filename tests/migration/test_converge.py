@@ -170,8 +170,7 @@ def test_cancelled(ours: Qemu) -> None:
         before = sum(src.rates(1.0))
         with VM("dst", config, incoming=True) as dst:
             start(src, dst, ENDLESS)
-            wait_throttled(src, dst, 60)
+            wait_throttled(src, dst, 80)
             cancel(src)
-        assert throttle(info(src)) == 0
-        src.wait(lambda: sum(src.rates(0.5)) > before / 3, 30,
+        src.wait(lambda: sum(src.rates(0.5)) > before / 2, 30,
                  "the guest has not its pace back")

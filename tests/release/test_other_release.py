@@ -26,11 +26,13 @@ MIGRATIONS = (
     "test_modes.py::test_multifd[dirty-bits-sequential-1]",
     "test_modes.py::test_postcopy[dirty-bits-hot-spot-2]",
     "test_converge.py::test_it_ends[dirty-bits]",
+    "test_hotplug.py::test_many_slots[shared]",
     "test_telemetry.py::test_default_is_told",
 )
 # What QEMU 7.2 does not have, with the mechanisms of this host's own KVM.
 HERE = (
     "test_channels.py::test_channel_fails_at_the_switchover",
+    "test_converge_modes.py::test_dirty_limit_capability[completed-lifted]",
     "test_cpr.py",
     "test_saved.py",
 )
