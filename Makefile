@@ -95,10 +95,11 @@ install: release
 	@scripts/install-qemu
 
 export-series: get
-	@dir=$$(scripts/lib/release-dir)/series && rm -rf "$$dir" && \
+	@dir=$$(scripts/lib/release-dir)/series && rm -rf "$$dir.new" && mkdir "$$dir.new" && \
 		for kind in qemu linux; do \
-			scripts/export-series $$kind "$$dir/$$kind" || exit; \
-		done
+			scripts/export-series $$kind "$$dir.new/$$kind" || exit; \
+		done && \
+		rm -rf "$$dir" && mv "$$dir.new" "$$dir"
 
 deb: release
 	@scripts/build-deb-qemu --check

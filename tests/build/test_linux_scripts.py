@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from test_scripts import OBEY_MODES, OWN, ROOT, Sandbox, exported
-from test_scripts import git, hook, one_sentence
+from test_scripts import fake_qemu, git, hook, one_sentence
 from test_scripts import patches_make_the_assembled_tree
 from test_scripts import write_series as write_qemu_series
 
@@ -318,6 +318,33 @@ class TestExport:
             "KVM: Replace a line\n\nFor the test.\n\n"
             "Signed-off-by: Test <test@localhost>"
         )
+
+    def test_make(self, box: LinuxBox, series: Path) -> None:
+        """It writes both, in the place of an older one."""
+        qemu = fake_qemu(box.top / "qemu")
+        hooks = write_qemu_series(
+            box.top / "hooks",
+            fits="Subject: softmmu: Add a line\n\nFor the test.\n---\n" + hook(),
+        )
+        old = box.build / "series/old"
+        old.mkdir(parents=True)
+
+        def make(**env: str) -> int:
+            return subprocess.run(
+                ["make", "-C", ROOT, "-s", "export-series"],
+                env={**box.env, "QEMU_SRC": str(qemu), "FDT_SERIES": str(hooks),
+                     "FDT_LINUX_SERIES": str(series), **env},
+                capture_output=True, check=False,
+            ).returncode
+
+        (series / "cover").rename(series / "moved")
+        assert make() != 0
+        assert old.is_dir()
+        (series / "moved").rename(series / "cover")
+        assert make() == 0
+        assert not old.exists()
+        for kind in ("qemu", "linux"):
+            assert len(exported(box.build / "series" / kind)) == 2
 
     def test_source_that_is_none(self, box: LinuxBox, series: Path) -> None:
         out = box.top / "out"
