@@ -77,6 +77,7 @@ soak: deps
 		-o log_cli=true -o log_cli_level=INFO -o 'log_cli_format=%(message)s'
 
 bench: deps
+	@build/venv/bin/python -m tests.bench --check $(CHAPTERS)
 	@scripts/build-engine
 	@scripts/build-qemu
 	@scripts/build-kernel stock

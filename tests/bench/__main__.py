@@ -134,6 +134,8 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
                         help="fewer runs and sizes")
     parser.add_argument("--out", type=Path, default=BUILT / "bench",
                         help="the directory of the report")
+    parser.add_argument("--check", action="store_true",
+                        help="only see whether there are such chapters")
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER",
                         help="only these")
     return parser.parse_args(words)
@@ -147,6 +149,8 @@ def main(words: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args = arguments(words)
     chapters = chosen(args.chapters)
+    if args.check:
+        return 0
     measured = versions.measured()
     results = Results(args.out / ("quick" if args.quick else "full"), measured)
     try:
