@@ -41,13 +41,17 @@ write_sources() {
     grep -q . "$apt/sources.list"
 }
 
-# apt_said LOG: the first error or warning that apt has written there.
+# apt_said LOG: the first error that apt has written there, or warning.
 apt_said() {
-    grep -m 1 '^[EW]: ' "$1" || echo "see $1"
+    grep -m 1 '^E: ' "$1" || grep -m 1 '^W: ' "$1" || echo "see $1"
 }
 
+# Nor do the machine's own preferences among suites count for it.
 private_apt() {
     apt-get -q \
+        -o Dir::Etc::preferences=/dev/null \
+        -o Dir::Etc::preferencesparts=/dev/null \
+        -o APT::Default-Release= \
         -o Dir::Etc::sourcelist="$apt/sources.list" \
         -o Dir::Etc::sourceparts=/dev/null \
         -o Dir::State::lists="$apt/lists" \

@@ -309,6 +309,7 @@ class TestGetFromDebian:
             config.write(
                 'Acquire::AllowInsecureRepositories "true";\n'
                 'APT::Get::AllowUnauthenticated "true";\n'
+                'APT::Default-Release "elsewhere";\n'
             )
 
     def test_update_takes_what_is_newer(self, box: Sandbox) -> None:
@@ -333,6 +334,25 @@ class TestGetFromDebian:
         published(f"{FITS}+test10", f"{FITS}.10")
         assert has() == first
         assert has("--update") == newer
+        assert box.leftovers() == []
+
+    def test_mirror_without_sources(self, box: Sandbox) -> None:
+        """It says so by a Release that has indices of binary packages only."""
+        mirror = box.top / "mirror"
+        (mirror / "pool").mkdir(parents=True)
+        self.publish(mirror)
+        for release in mirror.rglob("Release"):
+            text = release.read_text()
+            release.write_text(
+                text.replace("source/Sources", "binary-amd64/Packages")
+            )
+        for index in mirror.rglob("Sources"):
+            index.unlink()
+        self.trusting_apt(box, mirror)
+        done = box.run("get-qemu")
+        sentence = one_sentence(done, "get-qemu")
+        assert "has no source package qemu of" in sentence
+        assert not box.stock.exists()
         assert box.leftovers() == []
 
     def test_no_mirror_named(self, box: Sandbox) -> None:
