@@ -15,12 +15,16 @@ time_of_ours() {
     fi
 }
 
-# deb_version STAMP OPTION TIME: Debian's version with our time behind it.  It is
-# newer than Debian's own, and older than Debian's next one.
+# debians_own OPTION: refuses a source of which nobody knows Debian's version.
+debians_own() {
+    [ -z "${!1-}" ] ||
+        die "$1=${!1} has no version of Debian's; unset $1 to make a package"
+}
+
+# deb_version STAMP TIME: Debian's version with our time behind it.  It is newer than
+# Debian's own, and older than Debian's next one.
 deb_version() {
-    [[ $1 = 'Debian '* ]] ||
-        die "the source is that of $2, which has no version of Debian's; unset $2 to make a package"
-    printf '%s+fdt%s\n' "${1#Debian }" "$(date --utc --date="@$3" +%Y%m%d%H%M)"
+    printf '%s+fdt%s\n' "${1#Debian }" "$(date --utc --date="@$2" +%Y%m%d%H%M)"
 }
 
 # Who builds a package stands for it: as for kbuild's packages.

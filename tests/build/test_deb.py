@@ -27,7 +27,7 @@ def version(debian: str, time: int) -> str:
     script = f"""
         . {SCRIPTS}/lib/common.sh
         . {SCRIPTS}/lib/deb.sh
-        deb_version 'Debian {debian}' QEMU_SRC {time}
+        deb_version 'Debian {debian}' {time}
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True,
                           text=True, check=True)
@@ -78,22 +78,23 @@ def test_other_release(tmp_path: Path) -> None:
     assert commands.index(" ".join(ask)) < commands.index("scripts/deps --deb")
 
 
-def test_source_without_version(tmp_path: Path) -> None:
-    """A source that is not Debian's gives no package, and is not even built."""
-    source = tmp_path / "qemu"
-    for name in ("VERSION", "configure", "include/qemu/osdep.h"):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(STOCKS[OWN]["stock"] + ".0\n")
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [("build-deb-qemu", "QEMU_SRC"), ("build-deb-kernel", "LINUX_SRC")],
+)
+def test_source_without_version(
+    tmp_path: Path, script: str, name: str
+) -> None:
+    """Of a source that is not Debian's there is no package; nothing is built."""
     done = subprocess.run(
-        [SCRIPTS / "build-deb-qemu"], capture_output=True, text=True,
-        check=False,
-        env={**os.environ, "RELEASE": OWN, "QEMU_SRC": str(source),
+        [SCRIPTS / script], capture_output=True, text=True, check=False,
+        env={**os.environ, "RELEASE": OWN, name: str(tmp_path),
              "FDT_BUILD": str(tmp_path / "build")},
     )
     assert done.returncode != 0
     assert done.stderr.endswith(
-        "which has no version of Debian's; unset QEMU_SRC to make a package\n")
-    assert not (tmp_path / "build/qemu-deb").exists()
+        f"no version of Debian's; unset {name} to make a package\n")
+    assert not list(tmp_path.iterdir())
 
 
 class Etc:
