@@ -31,6 +31,7 @@ export PREFIX
 export RELEASE
 # Nothing is written beside the sources; what Debian has compiled is used.
 export PYTHONDONTWRITEBYTECODE = 1
+export HYPOTHESIS_STORAGE_DIRECTORY = $(CURDIR)/build/hypothesis
 
 all: build
 
