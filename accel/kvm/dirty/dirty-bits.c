@@ -32,7 +32,8 @@
 /*
  * A collect of all memory lets go of all locks after so much of the guest's
  * address space: who waits for them may keep the whole VMM waiting.  KVM takes
- * 40 ms for it at the worst (COLLECT_STEP in dirty_bits.c).  Chunks end at
+ * 0.4 s for it at the worst, where all of it is dirty (four times COLLECT_STEP in
+ * dirty_bits.c), and microseconds where nothing is.  Chunks end at
  * multiples of it, so that no region of KVM's is in two.
  */
 #define CHUNK (UINT64_C(64) << 30)
