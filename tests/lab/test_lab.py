@@ -262,7 +262,7 @@ class TestComplaints:
     def test_provoked(self, what: str, line: str, verb: str) -> None:
         ended = lab(*provoke(what))
         assert ended.status == COMPLAINED
-        assert line in ended.stderr
+        assert re.search(line, ended.stderr)
         assert f"the guest's kernel {verb} as shown above" in ended.sentence
         assert line in ended.log
 
@@ -296,14 +296,15 @@ class TestComplaints:
     @pytest.mark.parametrize(
         ("what", "line"),
         [
-            ("SPINLOCKUP", "lock held when returning to user space"),
+            # What of it comes first depends on the kernel.
+            ("SPINLOCKUP", "lock held when returning to user|sleeping function"),
             ("WRITE_AFTER_FREE", "KASAN: "),
         ],
     )
     def test_found_by_the_debug_kernel(self, what: str, line: str) -> None:
         ended = lab(*provoke(what), kernel="debug")
         assert ended.status == COMPLAINED
-        assert line in ended.stderr
+        assert re.search(line, ended.stderr)
 
     def test_mutant_is_the_patched_kernel_and_one_change(
         self, tmp_path: Path
@@ -424,7 +425,7 @@ class TestIntel:
     def test_provoked(self, what: str, line: str, verb: str) -> None:
         ended = lab(*provoke(what), options=INTEL)
         assert ended.status == COMPLAINED
-        assert line in ended.stderr
+        assert re.search(line, ended.stderr)
         assert f"the guest's kernel {verb} as shown above" in ended.sentence
 
     def test_warning_does_not_end_the_command(self) -> None:
