@@ -257,7 +257,12 @@ void op_set_clock(struct op_call *call)
 	uint64_t gpa = without_still(any_gpa(&call->rng), 1) | 1;
 
 	say(call, "vCPU %d msr 0x%x 0x%lx", vcpu, msr, gpa);
+	/* KVM writes the wall clock at once, as if the vCPU ran. */
+	if (!call->vm)
+		pthread_rwlock_rdlock(&witness.running);
 	set_msr(READ_ONCE(vm_of(call)->vcpus[vcpu]), msr, gpa);
+	if (!call->vm)
+		pthread_rwlock_unlock(&witness.running);
 }
 
 void op_start_witness(struct op_call *call)
