@@ -1282,8 +1282,23 @@ static void test_rings(void)
 }
 
 /* With room for PAGES_2M entries beside what KVM keeps in reserve for PML. */
-#define FLOOD_ENTRIES	2048
+#define RING_ENTRIES	2048
 #define FLOOD_PASSES	200000
+
+/* A VM with such a ring and a vCPU, whose memory is logged; MEM says where. */
+static struct kvm_vm *ring_vm(struct test_mem *mem, struct kvm_vcpu **vcpu)
+{
+	struct kvm_vm *vm;
+
+	TEST_ASSERT(test_mem_map(mem, VM_MEM_SRC_ANONYMOUS), "no memory");
+	vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
+	vm_enable_dirty_ring(vm, RING_ENTRIES * sizeof(struct kvm_dirty_gfn));
+	*vcpu = vm_vcpu_add(vm, 0, guest_toucher);
+	vcpu_args_set(*vcpu, 1, 0);
+	guest_map(vm, mem->gpa, mem->npages * PAGE_SIZE);
+	test_mem_set(vm, mem, KVM_MEM_LOG_DIRTY_PAGES);
+	return vm;
+}
 
 struct flood {
 	struct kvm_dirty_gfn *ring;
@@ -1297,7 +1312,7 @@ static void *flood_ring(void *data)
 	int pass, i;
 
 	for (pass = 0; pass < FLOOD_PASSES; pass++) {
-		for (i = 0; i < FLOOD_ENTRIES; i++)
+		for (i = 0; i < RING_ENTRIES; i++)
 			__atomic_store_n(&flood->ring[i].flags,
 					 KVM_DIRTY_GFN_F_RESET, __ATOMIC_RELEASE);
 		if (__atomic_load_n(&flood->stop, __ATOMIC_RELAXED))
@@ -1327,7 +1342,7 @@ static void test_ring_flood(void)
 	struct test_mem mem = {
 		.slot = TEST_SLOT, .gpa = TEST_GPA, .npages = PAGES_2M,
 	};
-	uint64_t pushed = 0, writes = 0;
+	uint64_t pushed = 0;
 	struct flood flood = {};
 	struct kvm_vcpu *vcpu;
 	pthread_t thread;
@@ -1338,13 +1353,7 @@ static void test_ring_flood(void)
 		print_skip("no dirty rings");
 		return;
 	}
-	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
-	vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
-	vm_enable_dirty_ring(vm, FLOOD_ENTRIES * sizeof(struct kvm_dirty_gfn));
-	vcpu = vm_vcpu_add(vm, 0, guest_toucher);
-	vcpu_args_set(vcpu, 1, 0);
-	guest_map(vm, mem.gpa, mem.npages * PAGE_SIZE);
-	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
+	vm = ring_vm(&mem, &vcpu);
 	flood.ring = vcpu_map_dirty_ring(vcpu);
 	TEST_ASSERT(!pthread_create(&thread, NULL, flood_ring, &flood),
 		    "no thread");
@@ -1352,9 +1361,9 @@ static void test_ring_flood(void)
 		sched_yield();
 	for (i = 0; i < 100; i++)
 		reset_pushed(vm, &pushed);
-	for (i = 0; i < 2 * FLOOD_ENTRIES / PAGES_2M + 1; i++) {
+	for (i = 0; i < 2 * RING_ENTRIES / PAGES_2M + 1; i++) {
 		guest_stride(vcpu, GUEST_WRITE, mem.gpa, PAGE_SIZE, mem.npages,
-			     ++writes);
+			     i + 1);
 		for (pushed = mem.npages; pushed;) {
 			reset_pushed(vm, &pushed);
 			TEST_ASSERT(!__atomic_load_n(&flood.over, __ATOMIC_RELAXED),
@@ -1389,12 +1398,8 @@ static void test_ring_full(void)
 		msrs.entries[i].index = MSR_KVM_WALL_CLOCK_NEW;
 		msrs.entries[i].data = mem.gpa;
 	}
-	TEST_ASSERT(test_mem_map(&mem, VM_MEM_SRC_ANONYMOUS), "no memory");
-	vm = __vm_create(VM_SHAPE_DEFAULT, 1, 0);
-	vm_enable_dirty_ring(vm, FLOOD_ENTRIES * sizeof(struct kvm_dirty_gfn));
-	vcpu = vm_vcpu_add(vm, 0, guest_toucher);
-	test_mem_set(vm, &mem, KVM_MEM_LOG_DIRTY_PAGES);
-	for (; pushed <= FLOOD_ENTRIES; pushed += 3 * 255)
+	vm = ring_vm(&mem, &vcpu);
+	for (; pushed <= RING_ENTRIES; pushed += 3 * 255)
 		TEST_ASSERT_EQ(__vcpu_ioctl(vcpu, KVM_SET_MSRS, &msrs.header), 255);
 	kvm_vm_free(vm);
 	test_mem_unmap(&mem);

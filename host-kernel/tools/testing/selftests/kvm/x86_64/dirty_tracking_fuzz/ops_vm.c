@@ -231,6 +231,19 @@ static void run(struct op_call *call, int fd, int vcpu)
 	    vcpu, mode, count, npages, gpa, ret ? errno : 0, run->exit_reason);
 }
 
+/* The memory of the first VM stays as it is while its witness is checked. */
+static void begin_to_write(struct op_call *call)
+{
+	if (!call->vm)
+		pthread_rwlock_rdlock(&witness.running);
+}
+
+static void end_to_write(struct op_call *call)
+{
+	if (!call->vm)
+		pthread_rwlock_unlock(&witness.running);
+}
+
 void op_run(struct op_call *call)
 {
 	int vcpu = rng_below(&call->rng, NR_VCPUS);
@@ -238,11 +251,9 @@ void op_run(struct op_call *call)
 
 	if (fd < 0)
 		return;
-	if (!call->vm)
-		pthread_rwlock_rdlock(&witness.running);
+	begin_to_write(call);
 	run(call, fd, vcpu);
-	if (!call->vm)
-		pthread_rwlock_unlock(&witness.running);
+	end_to_write(call);
 }
 
 /* Memory that KVM writes to by itself, in the end in a slot that is logged. */
@@ -257,12 +268,10 @@ void op_set_clock(struct op_call *call)
 	uint64_t gpa = without_still(any_gpa(&call->rng), 1) | 1;
 
 	say(call, "vCPU %d msr 0x%x 0x%lx", vcpu, msr, gpa);
-	/* KVM writes the wall clock at once, as if the vCPU ran. */
-	if (!call->vm)
-		pthread_rwlock_rdlock(&witness.running);
+	/* KVM writes the wall clock at once. */
+	begin_to_write(call);
 	set_msr(READ_ONCE(vm_of(call)->vcpus[vcpu]), msr, gpa);
-	if (!call->vm)
-		pthread_rwlock_unlock(&witness.running);
+	end_to_write(call);
 }
 
 void op_start_witness(struct op_call *call)

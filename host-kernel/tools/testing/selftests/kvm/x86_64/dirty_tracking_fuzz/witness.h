@@ -20,7 +20,7 @@
 /* A thread holds the lock while it harvests, or uses the fields but running. */
 struct witness {
 	pthread_mutex_t lock;
-	pthread_rwlock_t running;	/* read by an operation that runs a vCPU */
+	pthread_rwlock_t running;	/* read by what writes the first VM's memory */
 	bool on;
 	bool can_protect;
 	unsigned long found[BITS_TO_LONGS(WITNESS_PAGES)];
