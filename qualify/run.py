@@ -29,6 +29,7 @@ LOG_LINES = 40  # of a kernel that says nothing we know
 GOES_ON = " ..."
 # Ours in the kernel's log, which has all that is said.
 MARK = re.compile(rf"\] qualify: (.+){re.escape(GOES_ON)}$", re.M)
+BEGINS = "Linux version "  # the kernel's log, unless its first lines are lost
 OUTCOMES = {PASSED: "pass", SKIPPED: "skip"}
 # What a KVM selftest's print_skip() prints, and a case of TAP that is skipped.
 LEFT_OUT = re.compile(
@@ -65,11 +66,20 @@ class Store:
                 self.directories.remove(directory)
 
     def set_aside(self) -> None:
-        """Give what is there of an earlier try another name."""
+        """Give both files of an earlier try the same number."""
+        for directory in self.directories:
+            paths = (directory / RESULT, directory / PAGE)
+            number = unused(paths)
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    path.rename(numbered(path, number))
+
+    def forget(self) -> None:
+        """Delete what is there."""
         for directory in self.directories:
             for path in (directory / RESULT, directory / PAGE):
                 with contextlib.suppress(OSError):
-                    path.rename(unused(path))
+                    path.unlink()
 
     def text(self, name: str) -> str | None:
         """The file, of the last directory that has it."""
@@ -81,11 +91,16 @@ class Store:
         return None
 
 
-def unused(path: Path) -> Path:
-    """The name with the first number that there is not."""
-    names = (path.with_stem(f"{path.stem}-{number}")
-             for number in itertools.count(1))
-    return next(name for name in names if not name.exists())
+def numbered(path: Path, number: int) -> Path:
+    """As result-1.json is result.json's."""
+    return path.with_stem(f"{path.stem}-{number}")
+
+
+def unused(paths: Sequence[Path]) -> int:
+    """The first number that none of them has."""
+    return next(number for number in itertools.count(1)
+                if not any(os.path.exists(numbered(path, number))
+                           for path in paths))
 
 
 def write(directory: Path, name: str, text: str) -> None:
@@ -182,8 +197,9 @@ def run_all(
     """Run the steps until one fails the kernel; RESULT has what came of it.
 
     A soak ends with the first that fails at all.  LOG returns the kernel's
-    log; KNOWN are the lines that it had before anything was tried.  Before each step the store has it as "died": if the host goes down
-    with it, that is what is found there.
+    log; KNOWN are the lines that it had before anything was tried.  Before
+    each step the store has it as "died": if the host goes down with it, that
+    is what is found there.
     Returns: the outputs, by the steps' names.
     """
     outputs = {}
@@ -202,17 +218,41 @@ def run_all(
     return outputs
 
 
+def last_step(log: str) -> tuple[str, str]:
+    """The step that had begun, and what the kernel has said since; or "", LOG."""
+    name, since = "", log
+    for mark in MARK.finditer(log):
+        name, since = mark[1], log[mark.end():]
+    return name, since
+
+
 def words_of(log: str) -> list[str]:
-    """What a kernel that went down has said of it."""
-    lines = first_report(log) or log.splitlines()[-LOG_LINES:]
+    """What a kernel that went down has said of it, and not what before."""
+    _, since = last_step(log)
+    lines = first_report(since) or log.splitlines()[-LOG_LINES:]
     return lines or ["it went down, and its log could not be read"]
 
 
 def page_of_log(log: str) -> str:
     """What is known without a stick: the step, and the kernel's words."""
-    steps = MARK.findall(log)
-    where = f" during {steps[-1]}" if steps else ""
+    name, _ = last_step(log)
+    where = f" during {name}" if name else ""
     return "\n".join([f"FAIL: the host went down{where}", "", *words_of(log), ""])
+
+
+def is_of(result: Result, log: str) -> bool:
+    """Whether a kernel with that log has left the result.
+
+    A log may have lost the step, but then it has lost its first lines as well;
+    and the result is of a host that went down, and has no words of that yet.
+    """
+    if not result.tests:
+        return False
+    name, _ = last_step(log)
+    last = result.tests[-1]
+    if name:
+        return last.name == name
+    return last.outcome == "died" and not result.report and BEGINS not in log
 
 
 def after_death(store: Store, log: str) -> str:
@@ -222,9 +262,9 @@ def after_death(store: Store, log: str) -> str:
     """
     try:
         result = parse(store.text(RESULT) or "")
-        if [result.tests[-1].name] != MARK.findall(log)[-1:]:
+        if not is_of(result, log):
             raise Invalid("this is not of the kernel that went down")
-    except (IndexError, Invalid):
+    except Invalid:
         page = page_of_log(log)
         store.keep(PAGE, page)
         return page

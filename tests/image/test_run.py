@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -132,12 +131,14 @@ def test_files(tmp_path: Path) -> None:
 def test_earlier_results_are_kept(tmp_path: Path) -> None:
     """The stick has been in another host."""
     for number in range(3):
-        (tmp_path / "result.json").write_text(f"{number}")
+        if number != 1:  # That one was not fit, and has only a page.
+            (tmp_path / "result.json").write_text(f"{number}")
         (tmp_path / "result.txt").write_text(f"{number}")
         Store([tmp_path], print).set_aside()
-    names = ("result-1.json", "result-2.json", "result-3.txt")
-    assert [(tmp_path / name).read_text() for name in names] == ["0", "1", "2"]
-    assert not (tmp_path / "result.json").exists()
+    names = ("result-1.json", "result-1.txt", "result-2.txt", "result-3.json",
+             "result-3.txt")
+    assert [(tmp_path / name).read_text() for name in names] == list("00122")
+    assert sorted(os.listdir(tmp_path)) == sorted(names)
 
 
 def test_page_is_there_at_each_step(tmp_path: Path) -> None:
@@ -208,6 +209,30 @@ def test_words_of_a_kernel_that_went_down(
     assert "during race bits" in page and report[0] in page
 
 
+OLDER = WARNING.replace("mm.c", "firmware.c")
+
+
+@pytest.mark.parametrize(("log", "report"), [
+    (f"{OLDER}[ 1.0] qualify: race bits ...\n{WARNING}", WARNING),
+    # The kernel goes on after some; what it says then is of no use.
+    (f"[ 1.0] qualify: one ...\n{OLDER}[ 1.0] qualify: race bits ...\n[ 2.0] x\n",
+     f"[ 1.0] qualify: one ...\n{OLDER}[ 1.0] qualify: race bits ...\n[ 2.0] x\n"),
+    # Its first lines are lost, and all the names of steps.
+    (f"[ 1.0] y\n{WARNING}", WARNING),
+    ("", "it went down, and its log could not be read\n"),
+], ids=["complaint-of-before", "no-complaint-since", "no-marks", "empty"])
+def test_which_words_are_of_its_end(
+    tmp_path: Path, log: str, report: str
+) -> None:
+    """A result that is of that kernel is kept."""
+    host = Host(tmp_path)
+    host.result.tests.append(Trial("race bits", "died", 0.0))
+    host.store.keep("result.json", host.result.as_json())
+    assert "during race bits" in after_death(host.store, log)
+    assert parse((tmp_path / "result.json").read_text()).report == (
+        report.splitlines())
+
+
 MARKED = (
     "[    1.0] qualify: one ...\n[    1.1] qualify: one: pass\n"
     f"[    1.2] qualify: two ...\n{WARNING}"
@@ -227,6 +252,20 @@ def test_nothing_was_left(tmp_path: Path, left: str | None) -> None:
     wanted = f"FAIL: the host went down during two\n\n{WARNING}"
     assert after_death(Store([tmp_path], print), MARKED) == wanted
     assert (tmp_path / "result.txt").read_text() == wanted
+
+
+@pytest.mark.parametrize(("left", "log"), [
+    (make(Trial("one", "died", 1.0)), "[    0.0] Linux version 6.1\n[ 1.0] x\n"),
+    (make(Trial("one", "died", 1.0), report=["y"]), "[ 1.0] x\n"),
+    (make(Trial("one", "pass", 1.0)), "[ 1.0] x\n"),
+], ids=["whole-log", "has-its-words", "did-not-die"])
+def test_another_host_has_left_a_result(
+    tmp_path: Path, left: Result, log: str
+) -> None:
+    """This one went down before it had a result."""
+    (tmp_path / "result.json").write_text(left.as_json())
+    page = after_death(Store([tmp_path], print), log)
+    assert page == f"FAIL: the host went down\n\n{log}"
 
 
 def test_log_that_cannot_be_read() -> None:
