@@ -12,6 +12,7 @@ codes hold capitals and digits best.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import sys
@@ -102,9 +103,14 @@ def unpacked(given: list[str]) -> Result:
 
 
 def show(text: str) -> None:
-    """Draw a code on the screen, two squares to a letter."""
+    """Draw a code on the screen, two squares to a letter.
+
+    The last line is not ended, as that would scroll the first one away.
+    """
     code = segno.make(text, error="l", boost_error=False, micro=False)
-    code.terminal(border=BORDER, compact=True)
+    drawn = io.StringIO()
+    code.terminal(drawn, border=BORDER, compact=True)
+    print(drawn.getvalue().rstrip("\n"), end="", flush=True)
 
 
 def main(given: list[str]) -> int:

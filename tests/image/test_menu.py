@@ -52,7 +52,7 @@ def test_crash_kernel_has_no_menu() -> None:
     line.split("|")[1].strip()
     for line in PAGE.partition("| it says |")[2].partition("\n\n")[0].splitlines()
     if line.startswith("| ") and "---" not in line
-][0:])
+])
 def test_sentences(sentence: str) -> None:
     """What the page quotes is said, but for numbers and names."""
     words = re.sub(r"\(AMD-V\) ", "", sentence)

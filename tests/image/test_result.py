@@ -111,7 +111,7 @@ def test_page_is_a_screen() -> None:
         figures=[Figure(f"figure {n}", "us", 10.0, 4.0) for n in range(8)],
     )
     lines = one.page().splitlines()
-    assert len(lines) <= 50
+    assert len(lines) <= result.PAGE_LINES
     assert max(map(len, lines)) <= 79
     assert "99 xxx" in one.page() and "87 xxx" not in one.page()
     assert any(line.endswith(" 2.50") for line in lines)
