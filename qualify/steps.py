@@ -28,11 +28,14 @@ OURS = (
     "dirty_bitmap_fd_test",
     "x86_64/dirty_bits_test",
     "x86_64/eager_page_split_test",
+    "x86_64/nested_write_protect_test",
+    "x86_64/private_memory_test",
     "x86_64/pml_test",
     "x86_64/nested_boot_test",
 )
 # How a race harvests; each re-arms in between.
-RACES = ("get", "manual", "shared", "ring", "mix", "bits", "bits -W")
+RACES = ("get", "manual", "shared", "ring", "mix", "bits", "bits -W",
+         "get -n", "bits -n")  # -n: the writers are nested guests
 FUZZ = "x86_64/dirty_tracking_fuzz_test"
 RACE = "x86_64/write_protect_race_test"
 RACE_WRITERS = 7  # of one guest; it has no room for more than 8 vCPUs
