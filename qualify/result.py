@@ -89,10 +89,14 @@ class Result:
                    for test in self.tests)
 
     @property
+    def clean(self) -> bool:
+        """Nothing failed, and the kernel is content."""
+        return not (self.count("fail") or self.count("died") or self.report)
+
+    @property
     def passed(self) -> bool:
-        """Nothing failed, a test passed, and the kernel is content."""
-        bad = self.count("fail") or self.count("died") or self.report
-        return self.tried and not bad
+        """A test passed as well."""
+        return self.tried and self.clean
 
     @property
     def verdict(self) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from qualify import __main__ as program
 from qualify.__main__ import FAILED, PASSED, UNFIT, judged, main, speaker
 from qualify.codes import unpacked
-from qualify.host import Cpu, Host
+from qualify.host import Cpu, Host, Unfit
 from qualify.result import PAGE_WIDTH, Trial, parse
+from qualify.steps import Step
 
 from .test_result import make
 
@@ -24,6 +26,8 @@ INTEL = {"kvm_intel.ept": "Y", "kvm_intel.eptad": "Y"}
     (True, {**OURS, **INTEL}, "dirty-bits", "pass"),
     (True, {**OURS, "kvm_amd.npt": "Y"}, "dirty-bits", "pass"),
     (False, {**OURS, **INTEL}, "shared", "pass"),
+    (False, {**OURS, **INTEL}, "log", "fail"),
+    (False, {**OURS, **INTEL}, "wrprot", "fail"),
     (True, {**OURS, **INTEL}, "log", "fail"),
     (True, {**OURS, **INTEL}, "shared", "fail"),
     (True, {"kvm.tdp_mmu": "Y"}, "log", "fail"),
@@ -154,3 +158,62 @@ def test_no_result_for_codes(
 ) -> None:
     assert main(["codes", "--store", str(tmp_path)]) != PASSED
     assert "there is no result.json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("status", "warns", "goes_on", "begins"), [
+    (0, False, True, "FAIL: 2 passed; then the host went down, or was switched "
+     "off, during start of our kernel\n"),
+    (254, False, False, "FAIL: measure kernel and 1 more failed; 0 passed\n"),
+    (0, True, False, "FAIL: the kernel says: "),
+])
+def test_stock_kernel_is_measured(
+    status: int, warns: bool, goes_on: bool, begins: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ours is started only if that went well, and nobody says that it was."""
+    log = iter(["", "[    9.000000] WARNING: CPU: 0 PID: 9 at mmu.c:1 f\n"])
+    ended = measure(tmp_path, monkeypatch, f"exit {status}", "--first",
+                    (lambda: next(log)) if warns else str)
+    assert (ended == PASSED) == goes_on
+    page = " ".join((tmp_path / "result.txt").read_text().split("\n  "))
+    assert page.startswith(begins)
+    assert bool(capsys.readouterr().out.count("FAIL: ")) != goes_on
+
+
+def test_ours_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left of what the first kernel had written before."""
+    say = "echo rearm.get 4 ns; echo rearm.shared 2 ns"
+    assert measure(tmp_path, monkeypatch, say, "--first", str) == PASSED
+    assert measure(tmp_path, monkeypatch, say, "--second", str) == PASSED
+    kept = parse((tmp_path / "result.json").read_text())
+    assert kept.passed and kept.figures
+    assert {path.name for path in tmp_path.glob("result*")} == {
+        "result.json", "result.txt"}
+
+
+def measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, half: str,
+    log: Callable[[], str],
+) -> int:
+    """One half of it, of two steps that run SCRIPT; returns the exit status."""
+    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
+    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
+    wanted = [Step(f"measure {name}", ("sh", "-c", script), 60.0)
+              for name in ("kernel", "guest")]
+    monkeypatch.setattr(program, "read", lambda memory: host)
+    monkeypatch.setattr(program, "ask", lambda qemu: ("dirty-bits", "best"))
+    monkeypatch.setattr(program, "kernel_log", log)
+    monkeypatch.setattr(program.steps, "measure", lambda *_: wanted)
+    return main(["measure", half, str(tmp_path / "figures"),
+                 "--store", str(tmp_path)])
+
+
+@pytest.mark.parametrize("text", ["-M", "--multifd", "--store"])
+def test_text_that_looks_like_an_option(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of tests have such words."""
+    monkeypatch.setattr(program, "read", Mock(side_effect=Unfit("no")))
+    assert main(["check", f"--only={text}", "--store", str(tmp_path)]) == UNFIT
