@@ -15,7 +15,8 @@ python=/usr/bin/python3
 
 # The releases of Debian, each with the versions of QEMU and Linux that the hooks
 # fit, the suite that has its package linux-source where that is not installed, and
-# the suites that have QEMU's source: the first that can be fetched serves.
+# the suites that have QEMU's source: the first that can be fetched serves, but on
+# that Debian itself only the first one: a later one's is older.
 releases=(
     [12]='7.2 6.1 bookworm bookworm'
     [13]='10.0 6.12 trixie trixie bookworm-backports'
@@ -48,7 +49,11 @@ choose_release() {
     is_release "$RELEASE" || die "there is nothing for RELEASE=$RELEASE; allowed are ${names%, }"
     read -r qemu_hooks_fit linux_hooks_fit linux_suite qemu_suites <<<"${releases[$RELEASE]}"
     build=$shared
-    [ "$RELEASE" = "$own" ] || build=$shared/debian-$RELEASE
+    if [ "$RELEASE" = "$own" ]; then
+        qemu_suites=${qemu_suites%% *}
+    else
+        build=$shared/debian-$RELEASE
+    fi
 }
 
 choose_release

@@ -1114,6 +1114,28 @@ class TestRelease:
             ]
             assert commands[0].startswith(ask), target
 
+    @pytest.mark.parametrize(("own", "release", "suites"), [
+        ("12", "12", "bookworm"), ("13", "13", "trixie"),
+        ("12", "13", "trixie bookworm-backports"), ("13", "12", "bookworm"),
+    ])
+    def test_suites(
+        self, tmp_path: Path, own: str, release: str, suites: str
+    ) -> None:
+        """A Debian takes no source that is older than its own."""
+        probe = ["unshare", "--mount", "--map-root-user", "true"]
+        if subprocess.run(probe, capture_output=True).returncode:
+            pytest.skip("no namespaces here")
+        file = tmp_path / "os-release"
+        file.write_text(f"VERSION_ID={own}\n")
+        script = (f"mount --bind {file} /etc/os-release && "
+                  f". {ROOT}/scripts/lib/common.sh && echo $qemu_suites")
+        done = subprocess.run(
+            ["unshare", "--mount", "--map-root-user", "bash", "-c", script],
+            capture_output=True, text=True, check=True,
+            env={"PATH": os.environ["PATH"], "RELEASE": release},
+        )
+        assert done.stdout == f"{suites}\n"
+
     @pytest.mark.parametrize("release", ["12", "13"])
     def test_each_has_a_directory(self, box: Sandbox, release: str) -> None:
         own = box.run("lib/release-dir").stdout
