@@ -5,11 +5,20 @@
 
 deps='scripts/deps --deb'
 
-# The time of the newest commit; the present, if it does not have all that there is.
+# git for this checkout, be it somebody else's.
+git_here() {
+    git -c safe.directory="$root" -C "$root" "$@"
+}
+
+# time_of_ours OPTION...: the time of the newest commit; the present, if that does not
+# have all that decides what is built, as the options' values.
 time_of_ours() {
-    local changes
-    if changes=$(git -C "$root" status --porcelain 2>/dev/null) && [ -z "$changes" ]; then
-        git -C "$root" log -1 --format=%ct
+    local changes option
+    for option in "$@"; do
+        [ -z "${!option-}" ] || { date +%s && return; }
+    done
+    if changes=$(git_here status --porcelain 2>/dev/null) && [ -z "$changes" ]; then
+        git_here log -1 --format=%ct
     else
         date +%s
     fi
@@ -30,7 +39,7 @@ deb_version() {
 # Who builds a package stands for it: as for kbuild's packages.
 maintainer() {
     local name=${DEBFULLNAME-} email=${DEBEMAIL-}
-    [ -n "$name" ] || name=$(git -C "$root" config user.name) || name=$(id -un)
-    [ -n "$email" ] || email=$(git -C "$root" config user.email) || email=$(id -un)@$(hostname -f)
+    [ -n "$name" ] || name=$(git_here config user.name) || name=$(id -un)
+    [ -n "$email" ] || email=$(git_here config user.email) || email=$(id -un)@$(hostname -f)
     printf '%s <%s>\n' "$name" "$email"
 }

@@ -55,6 +55,39 @@ def test_version(debian: str, update: str) -> None:
     assert is_newer(version(debian, 1764072060), ours)
 
 
+def time_of_ours(top: Path, *options: str, **env: str) -> int:
+    """What the version has of the checkout TOP."""
+    script = f"""
+        root={top}
+        . {SCRIPTS}/lib/deb.sh
+        time_of_ours {" ".join(options)}
+    """
+    done = subprocess.run(["bash", "-euc", script], env={**os.environ, **env},
+                          capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_time_in_a_version(tmp_path: Path) -> None:
+    """Of what is built, if that is a commit's and no more: then it is its own."""
+    ours = ["git", "-C", str(tmp_path), "-c", "user.name=x",
+            "-c", "user.email=x@y"]
+    date = "2001-09-09T01:46:40Z"
+    subprocess.run([*ours, "init", "-q"], check=True)
+    subprocess.run(
+        [*ours, "commit", "-q", "--allow-empty", "-m", "x"], check=True,
+        env={**os.environ, "GIT_COMMITTER_DATE": date, "GIT_AUTHOR_DATE": date},
+    )
+    commit, options = 1_000_000_000, ("ONE", "OTHER")
+    if os.geteuid() == 0:  # git does not trust somebody else's.
+        os.chown(tmp_path, 65534, 65534)
+        os.chown(tmp_path / ".git", 65534, 65534)
+    assert time_of_ours(tmp_path, *options) == commit
+    assert time_of_ours(tmp_path, *options, OTHER="", MORE="x") == commit
+    assert time_of_ours(tmp_path, *options, OTHER="x") > commit
+    (tmp_path / "new").write_text("")
+    assert time_of_ours(tmp_path, *options) > commit
+
+
 def test_other_release(tmp_path: Path) -> None:
     """A package has to be made on the Debian whose libraries it needs."""
     other = next(release for release in STOCKS if release != OWN)
