@@ -232,14 +232,16 @@ class Host:
 
 
 def copy_profiles(source: Path, target: Path) -> None:
-    """Copy profiles, and add the empty files that installing them makes."""
+    """Copy profiles, and add the empty files that installing them makes.
+
+    libvirt 9.6 and newer have a directory in the place of some.
+    """
     shutil.copytree(source, target)
-    for name in (
-        "usr.sbin.libvirtd",
-        "usr.lib.libvirt.virt-aa-helper",
-        "abstractions/libvirt-qemu",
-        "abstractions/libvirt-lxc",
-    ):
+    names = ["usr.sbin.libvirtd", "usr.lib.libvirt.virt-aa-helper"]
+    rules = (target / "abstractions/libvirt-qemu").read_text(encoding="utf-8")
+    if "<abstractions/libvirt-qemu.d>" not in rules:
+        names += ["abstractions/libvirt-qemu", "abstractions/libvirt-lxc"]
+    for name in names:
         local = target / "local" / name
         local.parent.mkdir(parents=True, exist_ok=True)
         local.touch()

@@ -71,7 +71,7 @@ def test_dirty_rate(hosts: Hosts, ring: int, mode: str) -> None:
 def test_wrong_mode(hosts: Hosts, ring: int, mode: str) -> None:
     """A mode that takes another mechanism is refused."""
     with Domain(Config(ring=ring), *hosts) as domain:
-        with pytest.raises(HostError, match="mode"):
+        with pytest.raises(HostError, match="is not enabled, use other method"):
             measure(domain, hosts[0], mode, 1)
 
 

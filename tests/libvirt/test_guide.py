@@ -78,7 +78,7 @@ def test_guide(fresh_prefix: Hosts) -> None:
         assert domain.emulator(hosts[1]) == LOCAL
         assert str(LOCAL) in hosts[1].virsh("dumpxml", "--inactive", "guest")
         operator.do("Choose and verify a mechanism")
-        assert "dirtyrate." in operator.do("Measure")
+        assert "dirtyrate.megabytes_per_second=" in operator.do("Measure")
         operator.do("Migrate")
         assert operator.here is hosts[0]
         assert domain.emulator(hosts[0]) == LOCAL
