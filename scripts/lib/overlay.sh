@@ -149,20 +149,28 @@ strip_replaced() {
     done < <(sort -u "$tmp/touched")
 }
 
-# make_overlay DIR [COUNT]: DIR gets our own files and those of the tree's that
-# the series changes, as they are after its first COUNT patches (all of them).
-make_overlay() {
-    local patch left=${2-1000000}
+# start_overlay DIR: DIR gets our own files.
+start_overlay() {
     overlay=$1
     mkdir "$overlay"
     : >"$tmp/touched"
     copy_own_files
+}
+
+# apply_hook NAME: the overlay gets the files that the series' next patch changes.
+apply_hook() {
+    [ -f "$series_dir/$1" ] ||
+        die "$series_dir/series names $1, which is not there; every line must name a file beside it"
+    apply_patch "$series_dir/$1" "$stock"
+}
+
+# make_overlay DIR: DIR gets our own files and those of the tree's that the series
+# changes, as they are after all of it.
+make_overlay() {
+    local patch
+    start_overlay "$1"
     while read -r patch; do
-        [ "$left" -gt 0 ] || break
-        left=$((left - 1))
-        [ -f "$series_dir/$patch" ] ||
-            die "$series_dir/series names $patch, which is not there; every line must name a file beside it"
-        apply_patch "$series_dir/$patch" "$stock"
+        apply_hook "$patch"
     done < <(patches)
     strip_replaced
 }
