@@ -85,8 +85,11 @@ def test_refuses(program, words: list[str], what: str,
 ENDS = ("--mib", "48", "--written-mib", "4", "--seconds", "20")
 
 
-def test_ends_measures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ends_measures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A guest that ends has all figures, one that does not says only that."""
+    monkeypatch.setattr(guest_ends, "BEFORE_SECONDS", 0.5)
     if not kvm_usable():
         pytest.skip("/dev/kvm cannot be used on this host")
     assert guest_ends.main([*ENDS, "stock:log", "ours:log"]) == 0
