@@ -13,7 +13,7 @@ COMPLAINTS = re.compile(
     r"""^\[\ *\d+\.\d+\]\ (?:watchdog:\ |rcu:\ )?(?:
         WARNING:
       | BUG[:\ ]
-      | NMI\ watchdog:\ Watchdog\ detected
+      | (?:NMI\ watchdog:\ )?Watchdog\ detected
       | INFO:\ (?:task|rcu|lockdep|trying\ to\ register|possible)
       | Oops
       | Kernel\ panic
@@ -21,6 +21,7 @@ COMPLAINTS = re.compile(
       | .*\ \[\#\d+\]
       | UBSAN:
       | KASAN:
+      | Out\ of\ memory:
       | refcount_t:
       | list_(?:add|del)\ corruption
       | unchecked\ MSR\ access

@@ -31,6 +31,8 @@ CALM = (
     "[    9.000000] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
     "[    9.000000] BUG kmalloc-64 (Not tainted): Poison overwritten",
     "[    9.000000] NMI watchdog: Watchdog detected hard LOCKUP on cpu 1",
+    "[    9.000000] watchdog: Watchdog detected hard LOCKUP on cpu 1",
+    "[    9.000000] Out of memory: Killed process 71 (dirty_log_test) total-vm:1kB",
     "[    9.000000] Kernel panic - not syncing: dumptest",
     "[    9.000000] Oops: 0000 [#1] PREEMPT SMP NOPTI",
     "[    9.000000] unchecked MSR access error: RDMSR from 0x1",
