@@ -349,7 +349,8 @@ HOSTILE_FAILURES_OF = {
         # The test excuses a value that is two iterations old.
         "dirty_log_test": (
             r"(?s)collected 0 pages((?!collected).)*collected \d+ pages"
-            r"((?!collected).)*Set page \d+ value \d+ incorrect",
+            r"((?!collected).)*Set page \d+ value (?P<value>\d+) incorrect "
+            r"\(iteration=(?P<iteration>\d+)\)",
             "a vCPU has a value in a register while an iteration finds nothing",
         ),
     },

@@ -7,8 +7,8 @@ import pytest
 
 from . import test_selftests
 from .lab import COMPLAINED, Ended
-from .selftest_table import OURS, UPSTREAM, Selftest
-from .test_selftests import Boot, Case, Result, judge, judge_parts
+from .selftest_table import HOSTILE_FAILURES_OF, OURS, UPSTREAM, Selftest
+from .test_selftests import (Boot, Case, Result, is_known, judge, judge_parts)
 
 OUR = next(test for test in OURS if "eager_page_split" in test.command)
 SLOW = next(test for test in UPSTREAM if "memslot_perf" in test.command)
@@ -26,13 +26,16 @@ class Boots:
         self.booted = 0
 
     def __call__(
-        self, kernel: str, _mmu: str, programs: tuple[Selftest, ...]
+        self, kernel: str, _mmu: str, programs: tuple[Selftest, ...],
+        attempt: int = 1,
     ) -> Boot:
+        assert attempt == min(self.booted + 1, 2) or kernel == "stock"
         wanted, status, output = self.left.pop(0)
         assert kernel == wanted
         self.booted += 1
         lab = Ended(self.status if self.booted > 1 else 0, "", "WARNING: CPU")
-        return Boot(lab, {programs[0].name: Result(status, 1.0, output)})
+        seconds = 1000.0 if status == KILLED else 1.0
+        return Boot(lab, {programs[0].name: Result(status, seconds, output)})
 
 
 def judged(
@@ -131,6 +134,21 @@ def test_upstreams_of_the_soak_may_skip(
 ) -> None:
     with pytest.raises(pytest.skip.Exception, match="rings"):
         judged(monkeypatch, SLOW, Boots(SKIPS))
+
+
+def test_killed_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who finds no memory, and not by timeout(1)."""
+    with pytest.raises(pytest.fail.Exception, match="status 137"):
+        judged(monkeypatch, OUR, Boots(("patched", 137, "")))
+
+
+@pytest.mark.parametrize(("value", "known"), [(5, True), (4, False), (6, False)])
+def test_value_that_is_two_iterations_old(value: int, known: bool) -> None:
+    """What is older was not kept in a register: the page was lost."""
+    says, _ = HOSTILE_FAILURES_OF["6.12"]["dirty_log_test"]
+    output = (f"vcpu collected 0 pages\ncollected 812 pages\nSet page 9 value "
+              f"{value} incorrect (iteration=7)\n")
+    assert is_known(output, says) == known
 
 
 def test_late_and_then_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
