@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import pytest
 
-from .lab import COMPLAINED, ROOT, Ended, lab, must
+from .lab import COMPLAINED, ROOT, TIMED_OUT, Ended, lab, must
 from .test_migration import OPTIONS, PYTEST
 
 TESTS = "tests/libvirt"
@@ -49,11 +49,17 @@ def boot(
 
 
 def assert_passed(name: str, ended: Ended) -> None:
-    """Fail unless the test passed; no test may skip there."""
+    """Fail unless the test passed, to its end; no test may skip there.
+
+    pytest says ERROR after PASSED if it cannot end what a test has begun, or
+    nothing more.
+    """
     assert ended.status != COMPLAINED, ended.sentence
-    line = rf"^{re.escape(f'{TESTS}/{name}')} PASSED\b"
-    passed = re.search(line, ended.stdout, re.MULTILINE)
-    assert passed, ended.stdout + ended.stderr
+    line = rf"^{re.escape(TESTS)}/(\S.*?) (PASSED|FAILED|ERROR|SKIPPED)\b"
+    said = re.findall(line, ended.stdout, re.MULTILINE)
+    assert [how for test, how in said if test == name] == ["PASSED"], (
+        ended.stdout + ended.stderr)
+    assert ended.status != TIMED_OUT or said[-1][0] != name, ended.sentence
 
 
 @pytest.mark.parametrize("name", CHECKED)
