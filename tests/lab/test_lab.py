@@ -284,9 +284,10 @@ class TestComplaints:
         assert ended.stderr == ""
 
     def test_hang(self) -> None:
-        ended = lab("sleep", "1000", seconds=6)
+        ended = lab("sh", "-c", "echo begun; exec sleep 1000", seconds=20)
         assert ended.status == TIMED_OUT
-        assert "the time limit of 6 s" in ended.sentence
+        assert ended.stdout == "begun\n"
+        assert "the time limit of 20 s" in ended.sentence
 
     def test_kernel_that_hangs(self) -> None:
         ended = lab(*provoke("HARDLOCKUP"), seconds=8, options=["--cpus", "1"])
@@ -444,10 +445,12 @@ class TestIntel:
     def test_hang(self) -> None:
         # A sleep would take no time: there is nothing to emulate.
         ended = lab(
-            "sh", "-c", "while :; do :; done", seconds=40, options=INTEL
+            "sh", "-c", "echo begun; while :; do :; done", seconds=25,
+            options=INTEL,
         )
         assert ended.status == TIMED_OUT
-        assert "the time limit of 40 s" in ended.sentence
+        assert ended.stdout == "begun\n"
+        assert "the time limit of 25 s" in ended.sentence
 
     def test_interrupts_end_a_guest(self) -> None:
         """They also end a guest that has them off, as in the selftests."""
