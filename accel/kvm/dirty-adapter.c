@@ -734,6 +734,7 @@ static void kvm_dirty_tracking_end(void)
 
 static void kvm_dirty_tracking_sync_ahead(bool stop)
 {
+    trace_kvm_dirty_sync_ahead(stop);
     kvmd_sync_ahead(kvm_state->dirty->engine,
                     stop ? KVMD_AHEAD_STOP : KVMD_AHEAD_ROUND);
 }

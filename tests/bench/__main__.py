@@ -152,7 +152,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if args.check:
         return 0
     measured = versions.measured()
-    results = Results(args.out / ("quick" if args.quick else "full"), measured)
+    results = Results(args.out / ("quick" if args.quick else "full"), measured,
+                      versions.booted())
     try:
         measure(left_to_do(chapters, args.quick, results), results)
     except KeyboardInterrupt:

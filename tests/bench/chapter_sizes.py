@@ -35,7 +35,7 @@ LAB_ROWS = (("stock", PEER, "log", "stock"),
 FIGURES = (
     ("set-up", "set-up, ms"), ("set-up.kvm", "of it KVM, ms"),
     ("set-up.again", "again, ms"), ("sync.first", "first sync, µs"),
-    ("sync.idle", "idle sync, µs"), ("sync.busy", "busy sync, µs"),
+    ("sync.again", "its first sync, µs"), ("sync.idle", "idle sync, µs"), ("sync.busy", "busy sync, µs"),
     ("sync.busy.bql", "with the BQL, µs"), ("pages", "pages"),
     ("downtime", "downtime, ms"))
 CURVES = (("sync.idle", "a sync that finds nothing, µs"),
@@ -65,7 +65,8 @@ def step(where: str, name: str, qemu: str, mechanism: str, gib: int,
                     else SECONDS + SECONDS_PER_GIB * gib)
     return Step(step_name(where, name, gib),
                 PYTHON + ("tests.bench.sync_cost", "--qemu", qemu,
-                          "--mechanism", mechanism, "--gib", str(gib), *(["--idle"] if lab else [])),
+                          "--mechanism", mechanism, "--gib", str(gib),
+                          *(["--only-set-up"] if lab else [])),
                 lab, runs, seconds, kvm=lab is None)
 
 

@@ -94,10 +94,13 @@ def brake_of(src: VM, row: Row, bandwidth: int, writers: int) -> Brake:
     return Brake(False, limit, by_migration=has_capability(src, "dirty-limit"))
 
 
-def wait_end(src: VM, seconds: float) -> tuple[bool, list[int], float]:
-    """Wait for the end; return the last counts of a guest that still ran."""
-    begin = time.monotonic()
-    counts, when = src.counters(), 0.0
+def wait_end(src: VM, seconds: float, begin: float
+             ) -> tuple[bool, list[int], float]:
+    """Wait for the end; return the last counts of a guest that still ran.
+
+    And when after BEGIN that was.
+    """
+    counts, when = src.counters(), time.monotonic() - begin
     while True:
         status = info(src).get("status")
         if status in FAILED:
@@ -144,11 +147,11 @@ def watched(src: VM, dst: VM, row: Row, args: argparse.Namespace
         hot_pages_wait=False if row.sends_all else None,
         capabilities=("dirty-limit",) if brake.by_migration else ())
     brake.prepare(src)
-    begun = src.counters()
+    begun, when_begun = src.counters(), time.monotonic()
     start(src, dst, options)
     brake.pull(src)
-    ended, counts, when = wait_end(src, args.seconds)
-    rates = [(b - a) / max(when, POLL_SECONDS) for a, b in zip(begun, counts)]
+    ended, counts, when = wait_end(src, args.seconds, when_begun)
+    rates = [(b - a) / when for a, b in zip(begun, counts)]
     if ended:
         src.wait(lambda: info(src)["total-time"] > 0, 10,
                  "it did not say how long the migration took")

@@ -46,11 +46,13 @@ class Stat:
 class Results:
     """The samples of each step, in DIRECTORY, of the VERSIONS measured.
 
-    Measurements of other versions, or by another command, do not count.
+    Measurements of other versions, or by another command, do not count; nor do
+    those of another HOST, but for the lab's.
     """
 
     directory: Path
     versions: dict[str, str]
+    host: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     _known: dict[str, list[Sample]] = field(default_factory=dict)
 
@@ -58,7 +60,8 @@ class Results:
         return self.directory / f"{step.name.replace('/', '.')}.json"
 
     def _key(self, step: Step) -> dict[str, Any]:
-        return {"command": str(step), "versions": self.versions}
+        return {"command": str(step), "versions": self.versions,
+                "host": {} if step.lab else self.host}
 
     def load(self, step: Step) -> int:
         """Take in an earlier run's samples, and return their number."""

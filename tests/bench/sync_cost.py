@@ -4,7 +4,8 @@
 usage: python -m tests.bench.sync_cost --qemu ours --mechanism ring --gib 1024
 
 The guest has touched next to nothing of its memory; it is migrated to nowhere.
-The times of syncs are those between QEMU's own trace events.
+The times of syncs are those between trace events: QEMU's own, and that with which
+ours begins to harvest for a sync before it takes the BQL.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, Config,
 from .binaries import BINARIES
 
 ATTEMPTS = 6
+STILL = 3
 ROUNDS = 8
 # 4,096 pages, written so slowly that no ring overflows where KVM emulates the
 # guest and each write takes an entry: the distribution's QEMU empties rings
@@ -51,8 +53,9 @@ EVENT = re.compile(r"^\d+@(\d+\.\d+):(\w+)(?:[^\d\n]*(\d+))?", re.MULTILINE)
 class Sync:
     """One sync, in microseconds.
 
-    Held is the time with the BQL, where QEMU tells it; log is the time that
-    KVM took before that to start its log, if it did.
+    Total begins with the harvest ahead of it, if there is one.  Held is the time
+    with the BQL, where QEMU tells it; log is the time that KVM took before that
+    to start its log, if it did.
     """
 
     total: float
@@ -67,6 +70,7 @@ class Costs:
 
     setup_ms: list[int] = field(default_factory=list)
     first: list[Sync] = field(default_factory=list)
+    again: list[Sync] = field(default_factory=list)
     idle: list[Sync] = field(default_factory=list)
     busy: list[Sync] = field(default_factory=list)
     downtime_ms: int = 0
@@ -77,7 +81,7 @@ def config(binary: Qemu, gib: int, mechanism: Mechanism = RING) -> Config:
     """Return a guest of GIB, with its syncs traced."""
     events = ["migration_bitmap_sync_*", "global_dirty_changed"]
     if binary.patched:
-        events.append("kvm_dirty_sync_end")
+        events.append("kvm_dirty_sync_*")
     extra = ["-cpu", "qemu64,kvmclock=off,phys-bits=46",
              "-object", f"memory-backend-ram,id=ram,reserve=off,size={gib}G",
              "-machine", "memory-backend=ram",
@@ -95,15 +99,17 @@ def parse(text: str) -> list[Sync]:
     sync that comes a second after it began.
     """
     found: list[Sync] = []
-    period = begun = held = changed = log = 0.0
+    period = ahead = begun = held = changed = log = 0.0
     seen = 0
     for match in EVENT.finditer(text):
         now, event, number = float(match[1]), match[2], int(match[3] or 0)
         if event == "global_dirty_changed":
             changed = now
+        elif event == "kvm_dirty_sync_ahead":
+            ahead = now
         elif event == "migration_bitmap_sync_start":
             log = now - changed if changed else 0.0
-            begun, held, changed = now, 0.0, 0.0
+            begun, held, changed, ahead = ahead or now, 0.0, 0.0, 0.0
             period = period or now
         elif event == "kvm_dirty_sync_end":
             held = number / 1000
@@ -137,8 +143,21 @@ def set_up(vm: VM, costs: Costs) -> None:
         costs.setup_ms.append(int(info(vm)["setup-time"]))
         cancel(vm)
     syncs = parse(trace(vm))
-    costs.first, costs.idle = syncs[:1], syncs[1:]
+    costs.first, costs.again = syncs[:1], syncs[1:]
     vm.qmp("cont")
+
+
+def stand_still(vm: VM, costs: Costs) -> None:
+    """Migrate a guest that is stopped, so that its rounds find nothing."""
+    for _ in range(STILL):
+        before = len(trace(vm))
+        vm.qmp("stop")
+        begin(vm)
+        wait(vm, None, OPTIONS.timeout, "complete",
+             lambda state: state.get("status") == "completed")
+        # The first is set-up's, and before the last one QEMU stops the guest.
+        costs.idle += parse(trace(vm, before))[1:-1]
+        vm.qmp("cont")
 
 
 def migrate(vm: VM, costs: Costs) -> None:
@@ -161,13 +180,14 @@ def migrate(vm: VM, costs: Costs) -> None:
 
 
 def measure(binary: Qemu, gib: int, mechanism: Mechanism,
-            idle: bool) -> Costs:
-    """Return the costs of a guest of GIB; if IDLE, it writes nothing."""
+            only_set_up: bool) -> Costs:
+    """Return the costs of a guest of GIB."""
     costs = Costs()
     with VM("src", config(binary, gib, mechanism)) as vm:
         vm.wait_writing()
         set_up(vm, costs)
-        if not idle:
+        if not only_set_up:
+            stand_still(vm, costs)
             migrate(vm, costs)
         if binary.patched:
             costs.overflows = vm.qmp("query-dirty-tracking")["overflows"]
@@ -185,7 +205,7 @@ def figures(costs: Costs) -> dict[str, tuple[float, str]]:
         "set-up.again": (statistics.median(costs.setup_ms[1:]), "ms"),
         "overflows": (float(costs.overflows), "rings"),
     }
-    for name in ("first", "idle", "busy"):
+    for name in ("first", "again", "idle", "busy"):
         totals = [sync.total for sync in getattr(costs, name)]
         if totals:
             found[f"sync.{name}"] = (statistics.median(totals), "us")
@@ -206,16 +226,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--qemu", choices=BINARIES, default="ours")
     parser.add_argument("--mechanism", choices=MECHANISMS, default="ring")
     parser.add_argument("--gib", type=int, default=1)
-    parser.add_argument("--idle", action="store_true",
-                        help="only set-up, and syncs that find nothing; else "
-                             "all memory is searched for what is not zero")
+    parser.add_argument("--only-set-up", action="store_true",
+                        help="else all memory is searched for what is not zero")
     args = parser.parse_args(words)
     if not kvm_usable():
         print("sync_cost: /dev/kvm cannot be used on this host",
               file=sys.stderr)
         return 1
     costs = measure(qemu(args.qemu), args.gib, MECHANISMS[args.mechanism],
-                    args.idle)
+                    args.only_set_up)
     for name, (value, unit) in figures(costs).items():
         print(f"{name} {value:.3f} {unit}")
     return 0

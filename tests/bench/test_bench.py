@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from .chapters import CHAPTERS
 from .results import Results, Stat
 from .step import ROOT, Figure, Lab, Step, StepError, parse
 from .verdict import COMPARISONS, verdict
-from .versions import PROGRAMS, programs
+from .versions import PROGRAMS, booted, programs
 
 VERSIONS = {"our QEMU": "1"}
 ABOUT = {"date": "2000-01-01", "command": "make bench"}
@@ -105,6 +106,20 @@ def test_resume(tmp_path: Path) -> None:
     for other, versions in ((step, {"our QEMU": "2"}), (changed, VERSIONS)):
         fresh = Results(tmp_path, versions)
         assert len(bench.left_to_do([chapter([other])], True, fresh)) == 3
+
+
+def test_another_host(tmp_path: Path) -> None:
+    """A figure of the last kernel is none of this one's, but for the lab's."""
+    here = echo("one", "t 5 ns")
+    there = replace(here, name="other", lab=Lab("stock"))
+    before = Results(tmp_path, VERSIONS, {"kernel": "6.1.0"})
+    for step in (here, there):
+        before.add(step, {"t": Figure((5.0,), "ns")})
+    for kernel, known in (("6.1.0", 1), ("6.1.192-fdt", 0)):
+        results = Results(tmp_path, VERSIONS, {"kernel": kernel})
+        assert results.load(here) == known
+        assert results.load(there) == 1
+    assert "kernel" in booted() and booted() == booted()
 
 
 def test_measuring_programs(tmp_path: Path) -> None:

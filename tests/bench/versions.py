@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -87,6 +88,15 @@ def measured() -> dict[str, str]:
     return {**{name: f"{said(path)} (sha256 {digest(path)})".strip()
                for name, path in BINARIES.items()},
             "measuring programs": f"sha256 {programs()}"}
+
+
+def booted() -> dict[str, str]:
+    """What a measurement outside of the lab depends on, too."""
+    found = {"processor": cpu(), "kernel": platform.release()}
+    for path in sorted(Path("/sys/module").glob("kvm*/parameters/*")):
+        with contextlib.suppress(OSError):
+            found[f"{path.parts[3]}.{path.name}"] = path.read_text().strip()
+    return found
 
 
 def cpu() -> str:
