@@ -65,21 +65,19 @@ class Store:
                 )
                 self.directories.remove(directory)
 
-    def set_aside(self) -> None:
-        """Give both files of an earlier try the same number."""
+    def set_aside(self, but: Callable[[Path], bool] = lambda _: False) -> None:
+        """Give both files of an earlier try the same number.
+
+        BUT tells of a result whether it is to stay.
+        """
         for directory in self.directories:
             paths = (directory / RESULT, directory / PAGE)
+            if but(paths[0]):
+                continue
             number = unused(paths)
             for path in paths:
                 with contextlib.suppress(OSError):
                     path.rename(numbered(path, number))
-
-    def forget(self) -> None:
-        """Delete what is there."""
-        for directory in self.directories:
-            for path in (directory / RESULT, directory / PAGE):
-                with contextlib.suppress(OSError):
-                    path.unlink()
 
     def text(self, name: str) -> str | None:
         """The file, of the last directory that has it."""

@@ -63,6 +63,14 @@ def test_each_fits_the_screen(rows: int) -> None:
         assert (side + 1) // 2 <= rows
 
 
+def test_smallest_screen_does_not_scroll(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its last line is not ended."""
+    codes.show(texts(checked(), SCREENS[0])[0])
+    assert capsys.readouterr().out.count("\n") == SCREENS[0] - 1
+
+
 def test_three_are_enough_on_a_screen_of_48_lines() -> None:
     assert len(texts(checked(), 48)) <= 3
 

@@ -13,7 +13,7 @@ from qualify import __main__ as program
 from qualify.__main__ import FAILED, PASSED, UNFIT, judged, main, speaker
 from qualify.codes import unpacked
 from qualify.host import Cpu, Host, Unfit
-from qualify.result import PAGE_WIDTH, Trial, parse
+from qualify.result import PAGE_WIDTH, Result, Trial, parse
 from qualify.steps import Step
 
 from .test_result import make
@@ -25,9 +25,11 @@ INTEL = {"kvm_intel.ept": "Y", "kvm_intel.eptad": "Y"}
 @pytest.mark.parametrize(("has", "parameters", "mechanism", "outcome"), [
     (True, {**OURS, **INTEL}, "dirty-bits", "pass"),
     (True, {**OURS, "kvm_amd.npt": "Y"}, "dirty-bits", "pass"),
-    (False, {**OURS, **INTEL}, "shared", "pass"),
-    (False, {**OURS, **INTEL}, "log", "fail"),
-    (False, {**OURS, **INTEL}, "wrprot", "fail"),
+    # KVM switches off what the CPU lacks.
+    (False, {**OURS, **INTEL, "kvm_intel.eptad": "N"}, "shared", "pass"),
+    (False, {**OURS, **INTEL, "kvm_intel.eptad": "N"}, "log", "fail"),
+    (False, {**OURS, "kvm_amd.npt": "0"}, "wrprot", "fail"),
+    (True, {**OURS, "kvm.tdp_mmu": "N"}, "log", "fail"),
     (True, {**OURS, **INTEL}, "log", "fail"),
     (True, {**OURS, **INTEL}, "shared", "fail"),
     (True, {"kvm.tdp_mmu": "Y"}, "log", "fail"),
@@ -208,6 +210,22 @@ def measure(
     monkeypatch.setattr(program.steps, "measure", lambda *_: wanted)
     return main(["measure", half, str(tmp_path / "figures"),
                  "--store", str(tmp_path)])
+
+
+@pytest.mark.parametrize("left", [None, make(Trial("race", "pass", 1.0))])
+def test_ours_does_not_get_far(
+    left: Result | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the stock kernel has left stays, and so does another host's."""
+    assert measure(tmp_path, monkeypatch, "exit 0", "--first", str) == PASSED
+    if left:  # The stick is not the one that the first kernel had.
+        (tmp_path / "result.json").write_text(left.as_json())
+    before = (tmp_path / "result.json").read_text()
+    with pytest.raises(KeyboardInterrupt):
+        measure(tmp_path, monkeypatch, "exit 0", "--second",
+                Mock(side_effect=KeyboardInterrupt))
+    name = "result-1.json" if left else "result.json"
+    assert (tmp_path / name).read_text() == before
 
 
 @pytest.mark.parametrize("text", ["-M", "--multifd", "--store"])
