@@ -7,21 +7,24 @@ deps='scripts/deps --deb'
 
 # git for this checkout, be it somebody else's.
 git_here() {
-    git -c safe.directory="$root" -C "$root" "$@"
+    git --no-optional-locks -c safe.directory="$(realpath "$root")" -C "$root" "$@"
 }
 
-# time_of_ours OPTION...: the time of the newest commit; the present, if that does not
-# have all that decides what is built, as the options' values.
+# time_of_ours OPTION...: the time of the newest commit, or of a file that one of the
+# options names, if that is newer; the present, if these do not have all that decides
+# what is built.
 time_of_ours() {
-    local changes option
+    local changes option time
+    changes=$(git_here status --porcelain 2>/dev/null) || changes=unknown
     for option in "$@"; do
-        [ -z "${!option-}" ] || { date +%s && return; }
+        [ -z "${!option-}" ] || [ -f "${!option}" ] || changes=${!option}
     done
-    if changes=$(git_here status --porcelain 2>/dev/null) && [ -z "$changes" ]; then
-        git_here log -1 --format=%ct
-    else
-        date +%s
-    fi
+    [ -z "$changes" ] || { date +%s && return; }
+    time=$(git_here log -1 --format=%ct)
+    for option in "$@"; do
+        [ -z "${!option-}" ] || time=$(printf '%s\n' "$time" "$(stat -L -c %Y "${!option}")" | sort -n | tail -n 1)
+    done
+    printf '%s\n' "$time"
 }
 
 # debians_own OPTION: refuses a source of which nobody knows Debian's version.

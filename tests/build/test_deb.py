@@ -84,6 +84,11 @@ def test_time_in_a_version(tmp_path: Path) -> None:
     assert time_of_ours(tmp_path, *options) == commit
     assert time_of_ours(tmp_path, *options, OTHER="", MORE="x") == commit
     assert time_of_ours(tmp_path, *options, OTHER="x") > commit
+    config = tmp_path / ".git/config"
+    for time in (commit - 1, commit + 1):
+        os.utime(config, (time, time))
+        assert time_of_ours(tmp_path, *options, OTHER=str(config)) == max(
+            time, commit)
     (tmp_path / "new").write_text("")
     assert time_of_ours(tmp_path, *options) > commit
 
