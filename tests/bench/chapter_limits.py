@@ -47,7 +47,8 @@ def row(results: Results, limit: int, system: str) -> list[str]:
     return [f"{limit} ms: {SYSTEMS[system]}",
             *(cell(of_all(results, limit, name, system))
               for name in ("downtime", "total")),
-            share(of_all(results, limit, "over", system))]
+            *(share(of_all(results, limit, name, system))
+              for name in ("over", "ended"))]
 
 
 WHY = Text(
@@ -62,7 +63,7 @@ WHY = Text(
 def blocks(results: Results) -> Sequence[Block]:
     """Each limit, and the downtimes."""
     found = Table(("limit, QEMU, mechanism", "downtime, ms", "total, ms",
-                   "limit exceeded"),
+                   "limit exceeded", "ended"),
                   [row(results, limit, system)
                    for limit in LIMITS for system in LIMITED],
                   "The downtime limit and the downtime").filled()

@@ -53,7 +53,8 @@ EVENT = re.compile(r"^\d+@(\d+\.\d+):(\w+)(?:[^\d\n]*(\d+))?", re.MULTILINE)
 class Sync:
     """One sync, in microseconds.
 
-    Total begins with the harvest ahead of it, if there is one.  Held is the time
+    Total begins with the harvest ahead of it, if there is one, and has the wait
+    for the BQL in it then; without, QEMU has the BQL when it begins.  Held is the time
     with the BQL, where QEMU tells it; log is the time that KVM took before that
     to start its log, if it did.
     """
@@ -155,6 +156,8 @@ def stand_still(vm: VM, costs: Costs) -> None:
         begin(vm)
         wait(vm, None, OPTIONS.timeout, "complete",
              lambda state: state.get("status") == "completed")
+        vm.wait(lambda: vm.qmp("query-status")["status"] == "postmigrate",
+                OPTIONS.timeout, "the migration was not ended")
         # The first is set-up's, and before the last one QEMU stops the guest.
         costs.idle += parse(trace(vm, before))[1:-1]
         vm.qmp("cont")
@@ -227,7 +230,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--mechanism", choices=MECHANISMS, default="ring")
     parser.add_argument("--gib", type=int, default=1)
     parser.add_argument("--only-set-up", action="store_true",
-                        help="else all memory is searched for what is not zero")
+                        help="no rounds, in which all memory is searched for "
+                             "what is not zero")
     args = parser.parse_args(words)
     if not kvm_usable():
         print("sync_cost: /dev/kvm cannot be used on this host",

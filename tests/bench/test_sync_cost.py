@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.migration.vm import VM, Qemu, qemu
+from tests.migration.conftest import usable
+from tests.migration.vm import VM, Qemu
 
 from .sync_cost import (ATTEMPTS, STILL, Costs, config, figures, parse, set_up,
                         stand_still, trace)
@@ -64,7 +65,7 @@ def test_set_up(ours: Qemu) -> None:
 def test_guest_that_stands_still(name: str) -> None:
     """Its rounds end with syncs that find nothing, with either QEMU."""
     costs = Costs()
-    with VM("src", config(qemu(name), 1)) as vm:
+    with VM("src", config(usable(name), 1)) as vm:
         vm.wait_writing()
         stand_still(vm, costs)
         text = trace(vm)

@@ -92,7 +92,8 @@ def measured() -> dict[str, str]:
 
 def booted() -> dict[str, str]:
     """What a measurement outside of the lab depends on, too."""
-    found = {"processor": cpu(), "kernel": platform.release()}
+    found = {"processor": cpu(),
+             "kernel": f"{platform.release()} {platform.version()}"}
     for path in sorted(Path("/sys/module").glob("kvm*/parameters/*")):
         with contextlib.suppress(OSError):
             found[f"{path.parts[3]}.{path.name}"] = path.read_text().strip()

@@ -59,7 +59,8 @@ def assert_passed(name: str, ended: Ended) -> None:
     said = re.findall(line, ended.stdout, re.MULTILINE)
     assert [how for test, how in said if test == name] == ["PASSED"], (
         ended.stdout + ended.stderr)
-    assert ended.status != TIMED_OUT or said[-1][0] != name, ended.sentence
+    _, _, after = ended.stdout.partition(f"{TESTS}/{name} PASSED")
+    assert ended.status != TIMED_OUT or f"\n{TESTS}/" in after, ended.sentence
 
 
 @pytest.mark.parametrize("name", CHECKED)
