@@ -90,10 +90,13 @@ def observe(accel: str) -> Seen:
     config = Config(qemu("ours"), accel, shared_ram=True)
     with VM("guest", config) as vm:
         vm.wait_writing()
+        mechanism = vm.qmp("query-dirty-tracking")["mechanism"]
+        if not has_pml():
+            return Seen(mechanism, False, 0, 0)
         with full_buffers_traced():
             rate = log_for_a_second(vm)
         trace = (TRACING / "trace").read_text()
-        return Seen(vm.qmp("query-dirty-tracking")["mechanism"], has_pml(),
+        return Seen(mechanism, True,
                     len(re.findall(r"\bkvm_pml_full:", trace)), rate)
 
 

@@ -238,6 +238,7 @@ class TestMachine:
         assert tdp_mmu == "N"
         assert 600_000 < int(kilobytes) < 768 * 1024
 
+    @pytest.mark.soak
     def test_time_that_counts_instructions_repeats(self) -> None:
         # Only the second loop counts: the first brings the code in over 9p.
         # The seed decides where Python finds names in its dictionaries.
@@ -307,6 +308,7 @@ class TestComplaints:
         assert ended.status == COMPLAINED
         assert re.search(line, ended.stderr)
 
+    @pytest.mark.soak
     def test_mutant_is_the_patched_kernel_and_one_change(
         self, tmp_path: Path
     ) -> None:
@@ -389,6 +391,7 @@ def alive(pid: int) -> bool:
 class TestIntel:
     """The other machine, Bochs, keeps the same promises."""
 
+    @pytest.mark.soak
     def test_kvm_with_ept(self) -> None:
         parameters = "/sys/module/kvm*/parameters"
         ended = lab(
@@ -422,6 +425,7 @@ class TestIntel:
         assert done.stderr.startswith(f"to err\n{cwd}\n".encode())
         assert done.returncode == 127
 
+    @pytest.mark.soak
     @pytest.mark.parametrize(("what", "line", "verb"), PROVOKED[-2:])
     def test_provoked(self, what: str, line: str, verb: str) -> None:
         ended = lab(*provoke(what), options=INTEL)
@@ -452,6 +456,7 @@ class TestIntel:
         assert ended.stdout == "begun\n"
         assert "the time limit of 25 s" in ended.sentence
 
+    @pytest.mark.soak
     def test_interrupts_end_a_guest(self) -> None:
         """They also end a guest that has them off, as in the selftests."""
         race = selftests("patched") / "x86_64/write_protect_race_test"
@@ -466,6 +471,7 @@ class TestIntel:
         assert ended.status == 0, ended.stderr
         assert int(ended.stdout) > 20, "a second has 250 ticks"
 
+    @pytest.mark.soak
     def test_two_cpus(self) -> None:
         ended = lab(
             "grep", "-c", "^processor", "/proc/cpuinfo",

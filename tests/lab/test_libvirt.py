@@ -21,8 +21,8 @@ SECONDS = 900  # for one of them, on a busy machine
 CONFINING = "patched-apparmor"
 
 # auto is dirty-bits there.
-CHECKED = ("test_mechanism.py::test_plain[dirty-bits]",)
-SOAKED = (
+NEEDED = (
+    "test_mechanism.py::test_plain[dirty-bits]",
     "test_domain.py::test_usual_domain[build-q35]",
     "test_mechanism.py::test_switch",
     "test_migration.py::test_ways[p2p]",
@@ -63,17 +63,11 @@ def assert_passed(name: str, ended: Ended) -> None:
     assert ended.status != TIMED_OUT or f"\n{TESTS}/" in after, ended.sentence
 
 
-@pytest.mark.parametrize("name", CHECKED)
-def test_libvirt(name: str) -> None:
-    """A domain has dirty-bits, migrates, and goes on writing."""
-    assert_passed(name, boot(*CHECKED))
-
-
 @pytest.mark.soak
-@pytest.mark.parametrize("name", SOAKED)
-def test_libvirt_soak(name: str) -> None:
-    """The other tests that need the patched kernel pass."""
-    assert_passed(name, boot(*SOAKED))
+@pytest.mark.parametrize("name", NEEDED)
+def test_libvirt(name: str) -> None:
+    """Those that need the patched kernel; tests/release has one in each check."""
+    assert_passed(name, boot(*NEEDED))
 
 
 @pytest.mark.soak
