@@ -25,7 +25,7 @@ from tests.migration.vm import (DIRTY_BITS, LOG, SHARED, VM, Config,
 from .binaries import BINARIES
 
 ATTEMPTS = 6
-STILL = 3
+STILL = 2
 ROUNDS = 8
 # 4,096 pages, written so slowly that no ring overflows where KVM emulates the
 # guest and each write takes an entry: the distribution's QEMU empties rings

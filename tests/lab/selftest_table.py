@@ -35,7 +35,7 @@ HUGE = "anonymous_hugetlb_2mb"
 
 # Upstream's, as far as they have to do with memory, nested guests and exits.
 UPSTREAM = (
-    Selftest("dirty_log_test -M dirty-log -i 3", 120, once=True),
+    Selftest("dirty_log_test -M dirty-log -i 3", 120, soak=True),
     Selftest("dirty_log_test -M clear-log -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3", 120, soak=True),
     Selftest("dirty_log_test -M dirty-ring -i 3 -c 1024", 120),
@@ -173,7 +173,7 @@ WHICH_PAGE = (
 )
 
 OURS = (
-    Selftest(f"{MODEL} -n 10", 180),
+    Selftest(f"{MODEL} -n 5", 180),
     Selftest("dirty_bitmap_fd_test", 120, once=True),
     Selftest("x86_64/eager_page_split_test", 120),
     *WHICH_PAGE,

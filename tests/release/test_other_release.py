@@ -23,11 +23,9 @@ MIGRATIONS = (
     "test_identical.py::test_identical[shared-sequential-4-pc]",
     "test_identical.py::test_identical[dirty-bits-random-2-q35]",
     "test_identical.py::test_identical[ring 4096-random-4-q35]",
-    "test_modes.py::test_multifd[dirty-bits-sequential-1]",
     "test_modes.py::test_postcopy[dirty-bits-hot-spot-2]",
     "test_converge.py::test_it_ends[dirty-bits]",
     "test_hotplug.py::test_many_slots[shared]",
-    "test_telemetry.py::test_default_is_told",
 )
 # What QEMU 7.2 does not have, with the mechanisms of this host's own KVM.
 HERE = (
