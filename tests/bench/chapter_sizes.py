@@ -23,7 +23,7 @@ PAIRS = {version: (peer, name) for name, version in OTHERS.items()
 ALL = tuple(dict.fromkeys(
     name for names in (QEMUS, *PAIRS.values()) for name in names))
 TITLED = {**TITLES, **SHORT}
-SECONDS, SECONDS_PER_GIB = 10, 0.08
+SECONDS, SECONDS_PER_GIB = 10, 0.25
 LAB_SECONDS, LAB_SECONDS_PER_GIB = 20, 0.3
 LONG_GIB = 256  # takes half a minute and more, so once is enough
 
