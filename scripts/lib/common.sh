@@ -58,6 +58,11 @@ choose_release() {
 
 choose_release
 
+# git for this checkout, be it somebody else's.
+git_here() {
+    git --no-optional-locks -c safe.directory="$(realpath "$root")" -C "$root" "$@"
+}
+
 # The names of those that were not chosen, in one line.
 other_releases() {
     local each others=()

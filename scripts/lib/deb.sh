@@ -5,26 +5,27 @@
 
 deps='scripts/deps --deb'
 
-# git for this checkout, be it somebody else's.
-git_here() {
-    git --no-optional-locks -c safe.directory="$(realpath "$root")" -C "$root" "$@"
-}
-
 # time_of_ours OPTION...: the time of the newest commit, or of a file that one of the
 # options names, if that is newer; the present, if these do not have all that decides
 # what is built.
 time_of_ours() {
-    local changes option time
+    local changes option files=()
     changes=$(git_here status --porcelain 2>/dev/null) || changes=unknown
     for option in "$@"; do
-        [ -z "${!option-}" ] || [ -f "${!option}" ] || changes=${!option}
+        if [ -f "${!option-}" ]; then
+            files+=("${!option}")
+        else
+            changes+=${!option-}
+        fi
     done
-    [ -z "$changes" ] || { date +%s && return; }
-    time=$(git_here log -1 --format=%ct)
-    for option in "$@"; do
-        [ -z "${!option-}" ] || time=$(printf '%s\n' "$time" "$(stat -L -c %Y "${!option}")" | sort -n | tail -n 1)
-    done
-    printf '%s\n' "$time"
+    if [ -n "$changes" ]; then
+        date +%s
+    else
+        {
+            git_here log -1 --format=%ct
+            [ "${#files[@]}" -eq 0 ] || stat -L -c %Y "${files[@]}"
+        } | sort -n | tail -n 1
+    fi
 }
 
 # debians_own OPTION: refuses a source of which nobody knows Debian's version.

@@ -58,11 +58,12 @@ def test_version(debian: str, update: str) -> None:
 def time_of_ours(top: Path, *options: str, **env: str) -> int:
     """What the version has of the checkout TOP."""
     script = f"""
-        root={top}
+        . {SCRIPTS}/lib/common.sh
         . {SCRIPTS}/lib/deb.sh
+        root={top}
         time_of_ours {" ".join(options)}
     """
-    done = subprocess.run(["bash", "-euc", script], env={**os.environ, **env},
+    done = subprocess.run(["bash", "-c", script], env={**os.environ, **env},
                           capture_output=True, text=True, check=True)
     return int(done.stdout)
 
