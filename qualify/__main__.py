@@ -197,8 +197,10 @@ def try_all(given: argparse.Namespace, result: Result, store: Store,
 def try_host(given: argparse.Namespace, store: Store,
              say: Callable[[str], None]) -> int:
     """Returns: the exit status."""
-    # The first kernel's, that ours was not started, is replaced by what follows.
-    store.set_aside(is_first_half if given.second else lambda _: False)
+    if given.second:  # What follows replaces the first kernel's.
+        store.set_aside(but=is_first_half)
+    else:
+        store.set_aside()
     store.keep(PAGE, "FAIL: it was begun, and no test was\n")
     # To ask QEMU starts KVM's first guest.
     known = kernel_log().splitlines()

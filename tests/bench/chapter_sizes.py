@@ -35,7 +35,8 @@ LAB_ROWS = (("stock", PEER, "log", "stock"),
 FIGURES = (
     ("set-up", "set-up, ms"), ("set-up.kvm", "of it KVM, ms"),
     ("set-up.again", "again, ms"), ("sync.first", "first sync, µs"),
-    ("sync.again", "first sync again, µs"), ("sync.idle", "idle sync, µs"), ("sync.busy", "busy sync, µs"),
+    ("sync.again", "first sync again, µs"), ("sync.idle", "idle sync, µs"),
+    ("sync.busy", "busy sync, µs"),
     ("sync.busy.bql", "with the BQL, µs"), ("pages", "pages"),
     ("downtime", "downtime, ms"))
 CURVES = (("sync.idle", "a sync that finds nothing, µs"),

@@ -54,9 +54,9 @@ class Sync:
     """One sync, in microseconds.
 
     Total begins with the harvest ahead of it, if there is one, and has the wait
-    for the BQL in it then; without, QEMU has the BQL when it begins.  Held is the time
-    with the BQL, where QEMU tells it; log is the time that KVM took before that
-    to start its log, if it did.
+    for the BQL in it then; without, QEMU has the BQL when it begins.  Held is
+    the time with the BQL, where QEMU tells it; log is the time that KVM took
+    before that to start its log, if it did.
     """
 
     total: float

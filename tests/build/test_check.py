@@ -126,7 +126,8 @@ class Project:
             "if get_option('b_sanitize') == 'none'",
             f"test('tests/{name}', find_program('tests/run-pytest'), args: "
             f"[{builds} '--', '{path}', '--junitxml={report}'], suite: "
-            f"'{name}', is_parallel: false, verbose: true, timeout: {12 if name == 'hangs' else 20})",
+            f"'{name}', is_parallel: false, verbose: true, "
+            f"timeout: {12 if name == 'hangs' else 20})",
             "endif",
         ]
 

@@ -92,6 +92,17 @@ def test_text_that_no_test_has(
     assert max(map(len, kept.tests[-1].said.splitlines())) <= PAGE_WIDTH
 
 
+def be_amd(monkeypatch: pytest.MonkeyPatch,
+           ask: Callable[[str], tuple[str, str]], log: Callable[[], str]
+           ) -> None:
+    """Have the program find an AMD host, with QEMU's answer and that log."""
+    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
+    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
+    monkeypatch.setattr(program, "read", lambda memory: host)
+    monkeypatch.setattr(program, "ask", ask)
+    monkeypatch.setattr(program, "kernel_log", log)
+
+
 def check_pml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int,
     ask: Callable[[str], tuple[str, str]], log: Callable[[], str],
@@ -100,11 +111,7 @@ def check_pml(
 
     Returns: the program's exit status, and the page.
     """
-    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
-    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
-    monkeypatch.setattr(program, "read", lambda memory: host)
-    monkeypatch.setattr(program, "ask", ask)
-    monkeypatch.setattr(program, "kernel_log", log)
+    be_amd(monkeypatch, ask, log)
     selftest = tmp_path / "x86_64/pml_test"
     selftest.parent.mkdir()
     selftest.write_text(f"#!/bin/sh\nexit {status}\n")
@@ -200,13 +207,9 @@ def measure(
     log: Callable[[], str],
 ) -> int:
     """One half of it, of two steps that run SCRIPT; returns the exit status."""
-    cpu = Cpu("AuthenticAMD", "x", 25, 1, 1, "none")
-    host = Host(cpu, 4, 4096, {"dirty-bits": True}, OURS)
     wanted = [Step(f"measure {name}", ("sh", "-c", script), 60.0)
               for name in ("kernel", "guest")]
-    monkeypatch.setattr(program, "read", lambda memory: host)
-    monkeypatch.setattr(program, "ask", lambda qemu: ("dirty-bits", "best"))
-    monkeypatch.setattr(program, "kernel_log", log)
+    be_amd(monkeypatch, lambda qemu: ("dirty-bits", "best"), log)
     monkeypatch.setattr(program.steps, "measure", lambda *_: wanted)
     return main(["measure", half, str(tmp_path / "figures"),
                  "--store", str(tmp_path)])
