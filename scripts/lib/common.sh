@@ -31,6 +31,11 @@ say() {
     printf '%s: %s\n' "$me" "$*"
 }
 
+# QEMU's configure and Linux's Makefile would refuse it, after all else was built.
+case $root$shared in
+*[[:space:]:]*) die "$root: QEMU and Linux cannot be built below a path with spaces or colons; move the project, and name no such FDT_BUILD" ;;
+esac
+
 is_release() {
     [[ $1 =~ ^[1-9][0-9]*$ && -n ${releases[$1]-} ]]
 }

@@ -224,6 +224,15 @@ class TestGet:
         assert f"cannot create the directory {box.build}" in sentence
         assert "FDT_BUILD" not in sentence
 
+    @pytest.mark.parametrize("name", ["a build", "a:build"])
+    def test_build_directory_that_qemu_refuses(
+        self, box: Sandbox, name: str
+    ) -> None:
+        done = box.run("get-qemu", FDT_BUILD=box.top / name)
+        sentence = one_sentence(done, "get-qemu")
+        assert "below a path with spaces or colons" in sentence
+        assert not (box.top / name).exists()
+
     @pytest.mark.parametrize("locked_before", [True, False])
     def test_build_directory_of_another_user(
         self, box: Sandbox, locked_before: bool
