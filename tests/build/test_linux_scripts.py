@@ -358,6 +358,7 @@ class TestExport:
     [
         ("get-linux", ["--updates"], "the only one is --update"),
         ("get-linux", ["--update", "now"], "'--update now'"),
+        ("get-linux", ["--update"], "apt-get install --only-upgrade"),
         ("assemble-linux", ["--without"], "'--without'"),
         ("build-kernel", ["vanilla"], "'vanilla'"),
         ("build-kernel", ["stock", "debug"], "stock and debug"),
