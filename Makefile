@@ -54,7 +54,7 @@ get: release
 # What takes minutes need not begin where there is nothing to show.
 usable-kvm:
 	@[ -w /dev/kvm ] || { \
-		echo "demo: you cannot write to /dev/kvm, so there is nothing to show; where a host has it, 'adduser $$(id -un) kvm' lets you, after the next login" >&2; \
+		echo "demo: you cannot write to /dev/kvm, so there is nothing to show; where a host has it, '/usr/sbin/adduser $$(id -un) kvm', run by root, lets you, after the next login" >&2; \
 		exit 1; }
 
 demo: usable-kvm deps
