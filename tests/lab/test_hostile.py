@@ -49,6 +49,9 @@ SOURCE = ROOT / "lab-cpu/target/i386/tcg/sysemu/hostile.c"
 DOCS = ROOT / "docs/lab.md"
 # KVM asks for it when a guest without nested paging uses INVLPG.
 ONLY_WITHOUT_NPT = {"flushed-page"}
+# That takes one CPU to have read a page before another wrote to it, and to write
+# itself while a collect wrprots it: the soak has a race for it.
+RARE = {"dirty-read-only"}
 
 
 @pytest.fixture(name="programs", scope="module")
@@ -96,7 +99,7 @@ def test_all_of_it_happens(programs: Path, tmp_path: Path) -> None:
             assert counters.pop("seed") == seed
             total.update(counters)
         missing = {name for name in total if not total[name]}
-        missing -= ONLY_WITHOUT_NPT
+        missing -= ONLY_WITHOUT_NPT | RARE
         if not missing:
             break
     print(total)
@@ -136,10 +139,34 @@ def test_guest_sees_old_entries_until_it_flushes(
     assert seen["cr3"][1], seen
 
 
+@pytest.mark.soak
+def test_page_is_made_dirty_while_it_is_wrprot(
+    programs: Path, tmp_path: Path
+) -> None:
+    """Some seed shows it, and no page is lost with any."""
+    test = (RACE, *"-v 4 -t 30 -m bits -W -P dense".split())
+    shown = 0
+    for seed in range(1, SEEDS + 1):
+        cpu = f"hostile={seed}"
+        ended, counters = run(programs, tmp_path / "log", test, cpu=cpu)
+        assert ended.status == 0, ended
+        shown += counters["dirty-read-only"]
+    print(shown)
+    assert shown
+
+
 def test_five_levels(programs: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
     cpu = "hostile=7,la57=on,phys-bits=52"
-    ended, counters = run(programs, tmp_path / "log", BITS, cpu=cpu)
+    ended = lab(
+        *("sh", "-c", 'grep -qw la57 /proc/cpuinfo && exec "$@"', "sh"),
+        *(programs / BITS[0], *BITS[1:]),
+        kernel="patched",
+        seconds=180,
+        options=["--cpus", "4", "--cpu", cpu, "--log", str(log)],
+    )
     assert ended.status == 0, ended
+    counters = counted(log)
     assert counters["upper-raw"] and counters["guest-upper-raw"]
 
 
@@ -165,6 +192,7 @@ def test_more_addresses_than_a_root_covers(
             ("leaves", "raw-upper", "asid-flush", "late-interrupts"),
             (
                 *("leaf", "leaf-write", "upper-raw", "flushed-asid"),
+                "dirty-by-leaf",
                 *("guest-leaf", "guest-leaf-half", "guest-upper-raw"),
                 "interrupt-late",
             ),
@@ -174,8 +202,9 @@ def test_more_addresses_than_a_root_covers(
             ),
         ),
         (
-            ("combined-upper", "prefetch", "guest-walks"),
+            ("combined-upper", "prefetch", "guest-walks", "dirty-by-leaf"),
             (
+                "dirty-by-leaf",
                 *("upper-combined", "prefetched", "prefetched-upper"),
                 *("guest-leaf", "guest-leaf-half", "guest-upper-raw"),
                 "guest-upper-combined",
@@ -259,7 +288,7 @@ def test_restoring_an_fpu_harms_no_cpu(
     source = tmp_path / "restore.c"
     source.write_text(RESTORE)
     must(["gcc", "-O2", "-mfxsr", "-o", tmp_path / "restore", source])
-    script = 'taskset -c 1 ./restore & exec taskset -c 0 "$@"'
+    script = 'taskset -c 1 ./restore & taskset -c 0 "$@" && kill -0 $!'
     race = (RACE, *"-v 1 -t 10 -m get -w none".split())
     ended = lab(
         *("sh", "-c", script, "sh", programs / race[0], *race[1:]),

@@ -62,6 +62,7 @@
     (PG_PRESENT_MASK | PG_RW_MASK | PG_USER_MASK | PG_DIRTY_MASK | \
      PG_PSE_MASK | PG_ADDRESS_MASK | PG_NX_MASK)
 #define UPPER_BITS (LOOKED_AT & ~PG_DIRTY_MASK)
+#define SAME_PAGE (PG_PRESENT_MASK | PG_PSE_MASK | PG_ADDRESS_MASK)
 
 #define COUNTERS(COUNTER)                                                     \
     COUNTER(UPPER_RAW, "upper-raw")                                           \
@@ -85,6 +86,8 @@
     COUNTER(GUEST_DIRTY_BY_CACHE, "guest-dirty-by-cache")                     \
     COUNTER(GUEST_DIRTY_BY_CACHE_STALE, "guest-dirty-by-cache-stale")         \
     COUNTER(GUEST_LEAF_HALF, "guest-leaf-half")                               \
+    COUNTER(DIRTY_BY_LEAF, "dirty-by-leaf")                                   \
+    COUNTER(DIRTY_READ_ONLY, "dirty-read-only")                               \
     COUNTER(OUTLIVED, "outlived-exit")                                        \
     COUNTER(PREFETCHED, "prefetched")                                         \
     COUNTER(PREFETCHED_UPPER, "prefetched-upper")                             \
@@ -149,6 +152,7 @@ typedef struct HostileCPU {
     bool raw;
     bool combined;
     bool leaves;
+    bool dirty_by_leaf;
     bool prefetch;
     bool first_stage;
     bool guest_walks;
@@ -742,6 +746,39 @@ static bool leaf_is_stale(const Walk *walk, const Leaf *leaf)
 }
 
 /*
+ * Makes a page dirty by what is kept of it alone: only that memory still has the
+ * same page is looked at, in the step that sets the bit, not that it may still
+ * be written to.  For a guest's own tables the second stage comes between, so
+ * that a walk does it.
+ *
+ * Returns: false if that takes a walk.
+ */
+static bool dirty_by_leaf(const Walk *walk, Leaf *leaf)
+{
+    uint64_t *memory, before;
+
+    if (!walk->cpu->dirty_by_leaf || walk->two_stages ||
+        !random_below(walk->caches, HALF)) {
+        return false;
+    }
+    memory = entry_at(walk, leaf->tag.where);
+    if (!memory) {
+        return false;
+    }
+    before = le64_to_cpu(qatomic_read(memory));
+    if ((before ^ leaf->tag.entry) & SAME_PAGE ||
+        !set_entry(memory, before, before | PG_DIRTY_MASK)) {
+        return false;
+    }
+    leaf->tag.entry |= PG_DIRTY_MASK;
+    count(walk, DIRTY_BY_LEAF);
+    if (!(before & (PG_RW_MASK | PG_DIRTY_MASK))) {
+        count(walk, DIRTY_READ_ONLY);
+    }
+    return true;
+}
+
+/*
  * Looks for a translation.  One that is not dirty, in either stage, will not do
  * for a write, nor one that does not permit the access: that is a fault.
  */
@@ -756,13 +793,14 @@ static Found translate_by_leaf(Walk *walk, HostileTranslation *out)
     if (!found) {
         return FOUND_NONE;
     }
-    leaf = *found;
-    if (!permits(walk, leaf.allowed)) {
+    if (!permits(walk, found->allowed)) {
         return FOUND_FAULT;
     }
-    if (store && !(leaf.tag.entry & PG_DIRTY_MASK)) {
+    if (store && !(found->tag.entry & PG_DIRTY_MASK) &&
+        !dirty_by_leaf(walk, found)) {
         return FOUND_NONE;
     }
+    leaf = *found;
     if (walk->two_stages && !random_below(walk->caches, HALF)) {
         if (!add_second_stage(walk, walk->to->addr, walk->to->access, &leaf)) {
             return FOUND_FAULT;
@@ -1035,6 +1073,7 @@ static Property hostile_properties[] = {
     DEFINE_PROP_BOOL("raw-upper", HostileCPU, raw, true),
     DEFINE_PROP_BOOL("combined-upper", HostileCPU, combined, true),
     DEFINE_PROP_BOOL("leaves", HostileCPU, leaves, true),
+    DEFINE_PROP_BOOL("dirty-by-leaf", HostileCPU, dirty_by_leaf, true),
     DEFINE_PROP_BOOL("prefetch", HostileCPU, prefetch, true),
     DEFINE_PROP_BOOL("first-stage", HostileCPU, first_stage, true),
     DEFINE_PROP_BOOL("guest-walks", HostileCPU, guest_walks, true),
