@@ -280,8 +280,7 @@ static void write_file(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY);
 
-	if (fd < 0)
-		return;
+	TEST_ASSERT(fd >= 0, "%s: %s", path, strerror(errno));
 	if (write(fd, text, strlen(text)) < 0)
 		pr_debug("%s: %s\n", path, strerror(errno));
 	close(fd);
@@ -393,10 +392,7 @@ static void aggressor_age(uint64_t *seed)
 	static const uint64_t ones[512] = { [0 ... 511] = ~0ULL };
 	int fd = open(IDLE_BITMAP, O_WRONLY);
 
-	if (fd < 0) {
-		usleep(100000);
-		return;
-	}
+	TEST_ASSERT(fd >= 0, "%s: %s", IDLE_BITMAP, strerror(errno));
 	while (!done() && write(fd, ones, sizeof(ones)) > 0)
 		;
 	close(fd);
@@ -427,6 +423,7 @@ static void aggressor_map(uint64_t *seed)
 static const struct aggressor {
 	const char *name;
 	void (*act)(uint64_t *seed);
+	const char *needs;	/* a file that not every kernel has */
 } aggressors[] = {
 	{ "rearm", aggressor_rearm },
 	{ "slot", aggressor_slot },
@@ -434,9 +431,9 @@ static const struct aggressor {
 	{ "get", aggressor_get },
 	{ "split", aggressor_split },
 	{ "zap", aggressor_zap },
-	{ "thp", aggressor_thp },
-	{ "ksm", aggressor_ksm },
-	{ "age", aggressor_age },
+	{ "thp", aggressor_thp, SPLIT_THP },
+	{ "ksm", aggressor_ksm, KSM_RUN },
+	{ "age", aggressor_age, IDLE_BITMAP },
 	{ "map", aggressor_map },
 };
 
@@ -881,6 +878,11 @@ static void run_test(void)
 
 	for (i = 0; i < ARRAY_SIZE(aggressors); i++) {
 		started[i] = wanted(aggressors[i].name);
+		if (started[i] && aggressors[i].needs &&
+		    access(aggressors[i].needs, W_OK)) {
+			print_skip("no %s", aggressors[i].needs);
+			started[i] = false;
+		}
 		if (started[i])
 			pthread_create(&threads[i], NULL, aggressor_thread,
 				       (void *)&aggressors[i]);
