@@ -253,6 +253,7 @@ u64 *tdp_mmu_make_path_writable(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 	}
 }
 
+/* No vCPU runs on an invalid root, of which a vCPU that rests may hold on to some. */
 static void tdp_mmu_wrprot_roots(struct kvm *kvm)
 {
 	struct kvm_mmu_page *root;
@@ -260,6 +261,8 @@ static void tdp_mmu_wrprot_roots(struct kvm *kvm)
 	read_lock(&kvm->mmu_lock);
 	rcu_read_lock();
 	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link) {
+		if (root->role.invalid)
+			continue;
 		spin_lock(&root->wp_lock);
 		tdp_mmu_wrprot_table(kvm, root);
 		spin_unlock(&root->wp_lock);
@@ -308,9 +311,12 @@ static void tdp_mmu_wrprot_gfn_range(struct kvm *kvm, gfn_t start, gfn_t end)
 
 	read_lock(&kvm->mmu_lock);
 	rcu_read_lock();
-	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link)
+	list_for_each_entry_rcu(root, &kvm->arch.tdp_mmu_roots, link) {
+		if (root->role.invalid)
+			continue;
 		for (gfn = start; gfn < end && tdp_mmu_covers(root, gfn); )
 			gfn = tdp_mmu_wrprot_gfn(root, gfn, end);
+	}
 	rcu_read_unlock();
 	read_unlock(&kvm->mmu_lock);
 }
