@@ -333,7 +333,13 @@ void kvm_dirty_ring_full(CPUState *cpu)
 int kvm_dirty_set_region(KVMState *s, const KVMSlot *slot,
                          const struct kvm_userspace_memory_region *mem)
 {
-    return kvmd_slot_set(s->dirty->engine, mem, slot->ram_start_offset);
+    int ret = kvmd_slot_set(s->dirty->engine, mem, slot->ram_start_offset);
+
+    /* The caller takes it for an ioctl. */
+    if (ret < 0) {
+        errno = -ret;
+    }
+    return ret;
 }
 
 /* The memory listener */

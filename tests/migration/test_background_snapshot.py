@@ -104,6 +104,22 @@ def test_it_breaks_off(ours: Qemu) -> None:
         assert_goes_on(src, "failed")
 
 
+def test_guest_that_has_ended(ours: Qemu) -> None:
+    """A guest that has shut down is saved, and stays shut down."""
+    config = Config(ours, "kvm", extra=(
+        "-action", "reboot=shutdown,shutdown=pause"))
+    with VM("src", config) as src:
+        src.wait_writing()
+        src.qmp("system_reset")
+        src.wait(lambda: src.qmp("query-status")["status"] == "shutdown",
+                 END_TIMEOUT, "the guest did not shut down")
+        ask_for_snapshot(src)
+        src.qmp("migrate", uri="exec:cat > /dev/null")
+        src.wait(lambda: info(src)["status"] == "completed", END_TIMEOUT,
+                 "there is no snapshot")
+        assert src.qmp("query-status")["status"] == "shutdown"
+
+
 def test_it_is_cancelled(ours: Qemu, tmp_path: Path) -> None:
     """The guest goes on after a snapshot that was cancelled."""
     path = tmp_path / "socket"

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from .cases import HELD, assert_identical, log_and_ring
 from .guest import Writer
-from .migrate import (finish, has_capability, release, set_capabilities, wait,
-                      wait_rounds)
-from .vm import VM, Config, Mechanism, Qemu
+from .migrate import (finish, has_capability, info, release,
+                      set_capabilities, wait, wait_rounds)
+from .vm import LOG, VM, Config, Mechanism, Qemu
 
+# A disk whose flushes fail once something was written.
+UNFLUSHED = ("-blockdev", json.dumps({
+    "driver": "blkdebug", "node-name": "disk",
+    "image": {"driver": "null-co", "size": 1 << 20, "read-zeroes": True},
+    "inject-error": [{"event": "none", "iotype": "flush", "errno": 5}]}))
 TWO_CPUS = Writer(cpus=2)
 
 
@@ -63,3 +69,23 @@ def test_stopped_first(ours: Qemu, mechanism: Mechanism,
             vm.qmp("migrate-set-parameters", mode="cpr-reboot")
         src.qmp("migrate", uri=f"file:{path}")
         assert_saved(src, dst, path)
+
+
+@pytest.mark.parametrize("channels", (0, 4))
+def test_stop_that_fails(ours: Qemu, channels: int, tmp_path: Path) -> None:
+    """The guest goes on if its disk cannot be flushed before the save."""
+    config = Config(ours, ours.accel(LOG), writer=TWO_CPUS, extra=UNFLUSHED)
+    with VM("src", config) as src:
+        if "mode" not in src.qmp("query-migrate-parameters"):
+            pytest.skip("QEMU has cpr-reboot since 8.2")
+        src.wait_writing()
+        src.qmp("human-monitor-command",
+                command_line='qemu-io disk "write 0 512"')
+        src.qmp("migrate-set-parameters", mode="cpr-reboot")
+        if channels:
+            set_capabilities(src, "mapped-ram", "multifd")
+        src.qmp("migrate", uri=f"file:{tmp_path / 'guest'}")
+        src.wait(lambda: info(src)["status"] == "failed", HELD.timeout,
+                 "the stop did not fail")
+        src.wait(lambda: src.qmp("query-status")["status"] == "running",
+                 HELD.timeout, "the guest does not go on")
