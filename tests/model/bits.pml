@@ -29,11 +29,20 @@
  * With BRAKE a collect may take W from x, together with d, and a fault gives it
  * back; a new x has it.
  *
+ * With CLOSER, a collect flushes only if it has to; and a vCPU that is to read x,
+ * and found it missing, maps it without W when another has mapped it meanwhile.  It
+ * keeps d.  A CPU that holds a TLB entry from when x had W, and d was not set, then
+ * sets d in an entry without W.
+ *
+ * With NOTIFIER nobody waits for who zaps.  It holds mmu_lock for write, and a collect
+ * for read while it looks at tables; that vCPUs hold it for read is left out.  And
+ * some harvests come without a collect.
+ *
  * With BESIDE another slot, which nobody writes to, has a part of C, and its turn
  * comes first in each collect.
  *
  * Left out: huge pages that have a dirty bit, which their leaves inherit before
- * anybody sees them; shadow pages, which are as in order.pml; the bitmap of entries that
+ * anybody sees them; shadow pages, of which no model has what a collect does; the bitmap of entries that
  * may be writable, which is in propagate.pml: here all of a table are closed.
  */
 
@@ -52,7 +61,10 @@
 #define LINKED              8   /* the same, by a new table */
 #define ALL_BETWEEN         9   /* an entry was closed by opening r */
 #define STALE_ENTRY         10  /* p was used as it was before it was closed */
-#define BRAKED              11  /* a fault gave x its W back */
+#define BRAKED              11  /* BRAKE: a fault gave x its W back */
+#define UNDER_WRPROT        12  /* CLOSER: d was set in an x without W */
+#define UNFLUSHED           13  /* CLOSER: a collect had nothing to flush */
+#define NO_COLLECT          14  /* NOTIFIER: a harvest without one had the page */
 #ifdef PROBE
 #define reach(what, when)   assert(what != PROBE || !(when))
 #else
@@ -64,11 +76,26 @@
 #define FROZEN  1
 #define PRESENT 2
 
+#define lock(l)     atomic { !l -> l = true }
+#define unlock(l)   l = false
+
 /* All was copied once, and is armed. */
 bool r_w = true, p_w, x_w = true;
 byte p = PRESENT, x = PRESENT;
 bool d;
 bool p_lock, c_lock;            /* of the tables P and C */
+#ifdef NOTIFIER
+bool mmu_lock;
+#define mmu_is_free     !mmu_lock
+#define hold_mmu()      mmu_lock = true
+#define leave_mmu()     mmu_lock = false
+#define WAITED_FOR      (VCPUS + 1)
+#else
+#define mmu_is_free     true
+#define hold_mmu()      skip
+#define leave_mmu()     skip
+#define WAITED_FOR      (VCPUS + 2)
+#endif
 bool slots_lock;
 
 bool opened, again, dirty;
@@ -81,15 +108,22 @@ bool opened_beside;
 
 bool stale;                     /* the destination lacks what is in the page */
 bool tlb[VCPUS];                /* an entry that says that d is set */
+#ifdef CLOSER
+bool tlb_w[VCPUS];              /* one with W, from when d was not */
+#endif
 bool r_seen[VCPUS];             /* what it has kept of r has W */
 bool p_seen[VCPUS];
 bool looking;                   /* a collect has taken the bit of opened */
 
-bool quiet;                     /* nothing new from now on */
-byte running = VCPUS + 2;
+#ifdef CLOSER
+bool to_flush;                  /* a collect has to */
+#define has_to_flush(when)  to_flush = to_flush || (when)
+#else
+#define has_to_flush(when)  skip
+#endif
 
-#define lock(l)     atomic { !l -> l = true }
-#define unlock(l)   l = false
+bool quiet;                     /* nothing new from now on */
+byte running = WAITED_FOR;
 
 inline flush(v)
 {
@@ -98,6 +132,9 @@ inline flush(v)
     :: atomic {
         v < VCPUS ->
         tlb[v] = false;
+#ifdef CLOSER
+        tlb_w[v] = false;
+#endif
         r_seen[v] = false;
         p_seen[v] = false;
         v++
@@ -206,6 +243,19 @@ proctype vcpu(byte id)
         d = true;
         tlb[id] = true
        }
+#ifdef CLOSER
+    :: atomic {
+        r_seen[id] && p_seen[id] && x == PRESENT && x_w && !d ->
+        tlb_w[id] = true
+       }
+    :: atomic {
+        tlb_w[id] && x == PRESENT ->
+        reach(UNDER_WRPROT, !x_w);
+        d = true;
+        tlb[id] = true
+       }
+    :: atomic { x == PRESENT -> x_w = false }   /* mapped again; d stays */
+#endif
     :: atomic { !r_w -> skip };
         open_r()
     :: atomic { p == PRESENT && !p_w -> skip };
@@ -224,8 +274,8 @@ inline log_lost()
 {
     if
     :: lost ->
-        dirty = true;
         note_again();
+        dirty = true;
         lost = false
     :: else
     fi
@@ -238,11 +288,13 @@ proctype zapper()
 
     do
     :: quiet -> break
-    :: atomic { x == PRESENT -> x = FROZEN; x_w = true; lost = d; d = false };
+    :: atomic { x == PRESENT && mmu_is_free ->
+                hold_mmu(); x = FROZEN; x_w = true; lost = d; d = false };
         log_lost();
         flush(v);
-        x = NONE
-    :: atomic { p == PRESENT -> p = FROZEN; p_w = false };
+        atomic { x = NONE; leave_mmu() }
+    :: atomic { p == PRESENT && mmu_is_free ->
+                hold_mmu(); p = FROZEN; p_w = false };
         if
         :: atomic { x == PRESENT -> x = FROZEN; x_w = true; lost = d; d = false }
         :: else
@@ -250,11 +302,15 @@ proctype zapper()
         log_lost();
         flush(v);
         x = NONE;
-        p = NONE
-    :: atomic { x == PRESENT -> lost = d; d = false };  /* no flush */
-        log_lost()
+        atomic { p = NONE; leave_mmu() }
+    :: atomic { x == PRESENT && mmu_is_free ->
+                hold_mmu(); lost = d; d = false };  /* no flush */
+        log_lost();
+        leave_mmu()
     od;
+#ifndef NOTIFIER
     running--
+#endif
 }
 
 inline write_protect_all()
@@ -312,6 +368,7 @@ inline look()
         :: atomic { open && !found -> reach(QUIET, true); p_w = false }
         :: else
         fi;
+        has_to_flush(open || found);
         unlock(c_lock)
     :: else
     fi;
@@ -340,7 +397,9 @@ inline collect_beside()
     if
     :: opened_beside ->
         opened_beside = false;
+        atomic { mmu_is_free -> hold_mmu() };
         look_beside();
+        leave_mmu();
         if
         :: atomic { open -> open = false };
             opened_beside = true
@@ -362,11 +421,13 @@ inline collect()
         atomic { opened = false; looking = true };
         if
         :: atomic { again -> reach(AGAIN, true); again = false };
-            dirty = true
+            dirty = true;
+            has_to_flush(true)
         :: else
         fi;
+        atomic { mmu_is_free -> hold_mmu() };
         look();
-        atomic { looking = false; found = false };
+        atomic { leave_mmu(); looking = false; found = false };
         if
         :: atomic { open -> open = false };
             opened = true
@@ -374,7 +435,14 @@ inline collect()
         fi
     :: else
     fi;
+#ifdef CLOSER
+    if
+    :: to_flush -> flush(v); to_flush = false
+    :: else -> reach(UNFLUSHED, true)
+    fi;
+#else
     flush(v);
+#endif
     unlock(slots_lock)
 }
 
@@ -401,6 +469,11 @@ proctype migration()
         harvest();
         reach(COPIED, harvested);
         copy()
+#ifdef NOTIFIER
+    :: harvest();
+        reach(NO_COLLECT, harvested);
+        copy()
+#endif
     :: quiet = true;
         break
     od;

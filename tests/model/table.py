@@ -13,8 +13,9 @@ MODELS = (
     Model("link", ("VCPUS=2", "TABLES=2")),
     Model("summary", ("WRITERS=2",)),
     Model("bits", ("VCPUS=1",)),
+    Model("bits", ("VCPUS=1", "NOTIFIER")),
     Model("bits", ("VCPUS=1", "BESIDE")),
-    Model("bits", ("VCPUS=1", "BRAKE")),
+    Model("bits", ("VCPUS=1", "BRAKE", "CLOSER")),
     Model("ring", ("SIZE=2", "MOST=2")),
     Model("ring", ("SIZE=3", "MOST=1")),
 )

@@ -246,6 +246,11 @@ static void mark_words_relog(const struct kvm_memory_slot *slot,
  * Logs all pages that a leaf SPTE maps, and marks them for relog if @relog.
  * Returns how many there are.  A huge page lies in one slot, unless slots have
  * changed since it was mapped.
+ *
+ * The mark comes first.  Who zaps need not be a thread that the last harvest waits
+ * for.  The last collect waits for it, by mmu_lock, but takes marks before that.  If it
+ * comes too early for this mark, it comes before the log, too, and the harvest that
+ * follows has the page.
  */
 static unsigned long log_huge(const struct kvm_memory_slot *slot, gfn_t gfn,
 			      int level, bool relog)
@@ -256,10 +261,10 @@ static unsigned long log_huge(const struct kvm_memory_slot *slot, gfn_t gfn,
 	for (page = first; page < end; page = next) {
 		next = min(ALIGN_DOWN(page, BITS_PER_LONG) + BITS_PER_LONG, end);
 		bits = GENMASK((next - 1) % BITS_PER_LONG, page % BITS_PER_LONG);
-		kvm_dirty_bitmap_log(slot->shared_bitmap, page / BITS_PER_LONG,
-				     bits);
 		if (relog)
 			mark_words_relog(slot, page / BITS_PER_LONG, bits);
+		kvm_dirty_bitmap_log(slot->shared_bitmap, page / BITS_PER_LONG,
+				     bits);
 	}
 	return end - first;
 }
