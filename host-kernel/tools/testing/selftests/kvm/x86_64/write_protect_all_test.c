@@ -1376,7 +1376,12 @@ static void test_ring_flood(void)
 	test_mem_unmap(&mem);
 }
 
-/* A vCPU's ioctls fill its ring, and go on.  The host has to survive that. */
+#define FULL_LAPS	64
+
+/*
+ * A vCPU's ioctls fill its ring, and go on.  The host has to survive that, and each
+ * reset then ends, though a thread goes on to say that all entries are harvested.
+ */
 static void test_ring_full(void)
 {
 	struct test_mem mem = {
@@ -1386,9 +1391,11 @@ static void test_ring_full(void)
 		struct kvm_msrs header;
 		struct kvm_msr_entry entries[255];
 	} msrs = { .header.nmsrs = 255 };
+	struct flood flood = {};
 	struct kvm_vcpu *vcpu;
+	pthread_t thread;
 	struct kvm_vm *vm;
-	int i, pushed = 0;
+	int i, count, pushed = 0;
 
 	if (!kvm_has_cap(KVM_CAP_DIRTY_LOG_RING)) {
 		print_skip("no dirty rings");
@@ -1399,8 +1406,23 @@ static void test_ring_full(void)
 		msrs.entries[i].data = mem.gpa;
 	}
 	vm = ring_vm(&mem, &vcpu);
-	for (; pushed <= RING_ENTRIES; pushed += 3 * 255)
+	for (; pushed <= FULL_LAPS * RING_ENTRIES; pushed += 3 * 255)
 		TEST_ASSERT_EQ(__vcpu_ioctl(vcpu, KVM_SET_MSRS, &msrs.header), 255);
+	flood.ring = vcpu_map_dirty_ring(vcpu);
+	TEST_ASSERT(!pthread_create(&thread, NULL, flood_ring, &flood),
+		    "no thread");
+	while (__atomic_load_n(&flood.ring[0].flags, __ATOMIC_ACQUIRE) !=
+	       KVM_DIRTY_GFN_F_RESET)
+		sched_yield();
+	while (pushed > 0 && !__atomic_load_n(&flood.over, __ATOMIC_RELAXED)) {
+		count = kvm_vm_reset_dirty_ring(vm);
+		TEST_ASSERT(count <= RING_ENTRIES,
+			    "one reset took %d entries of a ring of %d", count,
+			    RING_ENTRIES);
+		pushed -= count;
+	}
+	__atomic_store_n(&flood.stop, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
 	kvm_vm_free(vm);
 	test_mem_unmap(&mem);
 }
