@@ -41,7 +41,7 @@ void kvm_dirty_listener_init(KVMState *s, KVMMemoryListener *kml);
 /*
  * kvm_dirty_set_region: KVM_SET_USER_MEMORY_REGION with @mem, which describes
  * @slot; called with kml_slots_lock held.
- * Returns: what the ioctl returned, -errno on failure.
+ * Returns: what the ioctl returned; -errno on failure, and sets errno.
  */
 int kvm_dirty_set_region(KVMState *s, const KVMSlot *slot,
                          const struct kvm_userspace_memory_region *mem);

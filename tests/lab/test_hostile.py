@@ -73,11 +73,13 @@ def run(
     test: tuple[str, ...],
     *options: str,
     cpu: str = "hostile=7",
+    through: tuple[str, ...] = (),
 ) -> tuple[Ended, dict[str, int]]:
-    """One of the selftests on the patched kernel."""
+    """One of the selftests on the patched kernel; THROUGH is to run it."""
     program, *arguments = test
     options = ("--cpus", "4", "--cpu", cpu, "--log", str(log), *options)
     ended = lab(
+        *through,
         programs / program,
         *arguments,
         kernel="patched",
@@ -156,17 +158,12 @@ def test_page_is_made_dirty_while_it_is_wrprot(
 
 
 def test_five_levels(programs: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
     cpu = "hostile=7,la57=on,phys-bits=52"
-    ended = lab(
-        *("sh", "-c", 'grep -qw la57 /proc/cpuinfo && exec "$@"', "sh"),
-        *(programs / BITS[0], *BITS[1:]),
-        kernel="patched",
-        seconds=180,
-        options=["--cpus", "4", "--cpu", cpu, "--log", str(log)],
+    through = ("sh", "-c", 'grep -qw la57 /proc/cpuinfo && exec "$@"', "sh")
+    ended, counters = run(
+        programs, tmp_path / "log", BITS, cpu=cpu, through=through
     )
     assert ended.status == 0, ended
-    counters = counted(log)
     assert counters["upper-raw"] and counters["guest-upper-raw"]
 
 

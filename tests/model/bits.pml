@@ -42,8 +42,9 @@
  * comes first in each collect.
  *
  * Left out: huge pages that have a dirty bit, which their leaves inherit before
- * anybody sees them; shadow pages, of which no model has what a collect does; the bitmap of entries that
- * may be writable, which is in propagate.pml: here all of a table are closed.
+ * anybody sees them; shadow pages, of which no model has what a collect does; the
+ * bitmap of entries that may be writable, which is in propagate.pml: here all of a
+ * table are closed.
  */
 
 #ifndef VCPUS
@@ -76,9 +77,6 @@
 #define FROZEN  1
 #define PRESENT 2
 
-#define lock(l)     atomic { !l -> l = true }
-#define unlock(l)   l = false
-
 /* All was copied once, and is armed. */
 bool r_w = true, p_w, x_w = true;
 byte p = PRESENT, x = PRESENT;
@@ -108,14 +106,12 @@ bool opened_beside;
 
 bool stale;                     /* the destination lacks what is in the page */
 bool tlb[VCPUS];                /* an entry that says that d is set */
-#ifdef CLOSER
-bool tlb_w[VCPUS];              /* one with W, from when d was not */
-#endif
 bool r_seen[VCPUS];             /* what it has kept of r has W */
 bool p_seen[VCPUS];
 bool looking;                   /* a collect has taken the bit of opened */
 
 #ifdef CLOSER
+bool tlb_w[VCPUS];              /* an entry with W, from when d was not set */
 bool to_flush;                  /* a collect has to */
 #define has_to_flush(when)  to_flush = to_flush || (when)
 #else
@@ -124,6 +120,9 @@ bool to_flush;                  /* a collect has to */
 
 bool quiet;                     /* nothing new from now on */
 byte running = WAITED_FOR;
+
+#define lock(l)     atomic { !l -> l = true }
+#define unlock(l)   l = false
 
 inline flush(v)
 {

@@ -253,7 +253,7 @@ u64 *tdp_mmu_make_path_writable(struct kvm_vcpu *vcpu, gfn_t gfn, u64 *spte)
 	}
 }
 
-/* No vCPU runs on an invalid root, of which a vCPU that rests may hold on to some. */
+/* No vCPU runs on an invalid root, though one that rests may still hold it. */
 static void tdp_mmu_wrprot_roots(struct kvm *kvm)
 {
 	struct kvm_mmu_page *root;
