@@ -79,14 +79,17 @@ void migration_shut_down(MigrationState *s)
             s->state == MIGRATION_STATUS_CANCELLING) {
             qemu_file_shutdown(s->to_dst_file);
         }
-        if (s->rp_state.rp_thread_created && !s->start_postcopy) {
+        if (s->rp_state.rp_thread_created) {
             ends = !s->rp_state.from_dst_file ||
                    !qemu_file_shutdown(s->rp_state.from_dst_file);
         }
     }
     if (ends) {
+        qemu_sem_post(&s->postcopy_pause_rp_sem);
         qemu_thread_join(&s->rp_state.rp_thread);
         s->rp_state.rp_thread_created = false;
+        /* If it did not wait, the next one must not take that for its own. */
+        qemu_sem_timedwait(&s->postcopy_pause_rp_sem, 0);
     }
 }
 #else

@@ -52,10 +52,10 @@ void migration_channel_failed(MigrationState *s);
 /*
  * migration_shut_down: The thread of the migration has ended.  If the migration
  * has failed or is cancelled, nothing more is sent: the destination may not
- * read it.  The thread that reads what the destination says is ended, too.  Two
- * are left alone: one that may wait for the recovery of a postcopy, and one
- * whose channel cannot be shut down, as the other end may wait until ours is
- * closed.  Called without the BQL.  Only for QEMU 7.2.
+ * read it.  The thread that reads what the destination says is ended, too, also
+ * where it waits for the recovery of a postcopy, which nobody can ask for any
+ * more.  It is left alone if its channel cannot be shut down, as the other end
+ * may wait until ours is closed.  Called without the BQL.  Only for QEMU 7.2.
  */
 void migration_shut_down(MigrationState *s);
 

@@ -16,8 +16,9 @@ from .cases import HELD, migrate_identical
 from .guest import MOST_LOOPS, Writer
 from .migrate import (CRAWL, UNLIMITED, cancel, info, lift, set_capabilities,
                       start)
-from .test_channels import (connected, drain, number_of, wait_ended,
-                            wait_failed)
+from .test_channels import (SLOW_DISK, connected, drain, number_of, runs,
+                            wait_ended, wait_failed)
+from .test_saved import UNFLUSHED
 from .vm import VM, Config, Qemu
 
 END_TIMEOUT = 60.0
@@ -115,6 +116,29 @@ def test_paused_guest_stays_paused(ours: Qemu, postcopy: bool) -> None:
             begin(src, dst, postcopy)
             cancel(src)
         assert src.qmp("query-status")["status"] == "paused"
+        migrate_again(src)
+
+
+def test_return_path_waits_for_nobody(ours: Qemu) -> None:
+    """The destination ends at a switch to postcopy, before it has the guest.
+
+    The guest does not stop as it should, so that it stays at the source.  There
+    the thread of the return path expected that somebody recovers the postcopy.
+    """
+    config = Config(ours, "kvm", shared_ram=True,
+                    extra=(*SLOW_DISK, *UNFLUSHED))
+    with VM("src", config) as src:
+        src.wait_writing()
+        src.hmp('qemu-io disk "write 0 512"')
+        with VM("dst", config, incoming=True) as dst:
+            start(src, dst, dataclasses.replace(
+                HELD, capabilities=("postcopy-ram",)))
+            src.hmp('qemu-io slow "aio_write 0 512"')
+            src.qmp("migrate-start-postcopy")
+            src.wait(lambda: not runs(src), END_TIMEOUT,
+                     "the guest did not stop")
+        wait_failed(src)
+        wait_ended(src)
         migrate_again(src)
 
 

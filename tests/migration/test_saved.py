@@ -14,11 +14,12 @@ from .migrate import (finish, has_capability, info, release,
                       set_capabilities, wait, wait_rounds)
 from .vm import LOG, VM, Config, Mechanism, Qemu
 
-# A disk whose flushes fail once something was written.
+# A disk whose first flush after a write fails.
 UNFLUSHED = ("-blockdev", json.dumps({
     "driver": "blkdebug", "node-name": "disk",
     "image": {"driver": "null-co", "size": 1 << 20, "read-zeroes": True},
-    "inject-error": [{"event": "none", "iotype": "flush", "errno": 5}]}))
+    "inject-error": [{"event": "none", "iotype": "flush", "errno": 5,
+                      "once": True}]}))
 TWO_CPUS = Writer(cpus=2)
 
 
