@@ -41,12 +41,14 @@ is_release() {
 }
 
 # Sets own, the machine's release, and what the wanted one decides.  What is built
-# for another one than the machine's own goes into a directory of its own.
+# for another one than the machine's own goes into a directory of its own.  On a
+# machine whose version is none of the releases, own is 12; scripts/deps refuses it.
 choose_release() {
     local names
     # shellcheck source=/dev/null
-    own=$(. /etc/os-release 2>/dev/null && printf '%s' "${VERSION_ID-}" || true)
-    is_release "$own" || own=12
+    debian_version=$(. /etc/os-release 2>/dev/null && printf '%s' "${VERSION_ID-}" || true)
+    own=12
+    ! is_release "$debian_version" || own=$debian_version
     export RELEASE=${RELEASE:-$own}
     # Who is not told of another one need not find out where that is.
     [ "$RELEASE" != "$own" ] || export -n RELEASE

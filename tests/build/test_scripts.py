@@ -888,6 +888,23 @@ class TestDeps:
         done = box.run("deps", PATH=path)
         assert "not a Debian system" in one_sentence(done, "deps")
 
+    def test_another_system(self, box: Sandbox, tmp_path: Path) -> None:
+        """It is not taken for the oldest Debian that is supported."""
+        probe = ["unshare", "--mount", "--map-root-user", "true"]
+        if subprocess.run(probe, capture_output=True).returncode:
+            pytest.skip("no namespaces here")
+        file = tmp_path / "os-release"
+        file.write_text("VERSION_ID=24.04\n")
+        done = subprocess.run(
+            ["unshare", "--mount", "--map-root-user", "bash", "-c",
+             f"mount --bind {file} /etc/os-release && "
+             f"{ROOT}/scripts/deps --check"],
+            capture_output=True, text=True,
+            env={"PATH": os.environ["PATH"], "FDT_BUILD": str(box.build)},
+        )
+        assert "the version '24.04';" in one_sentence(done, "deps")
+        assert not box.build.exists()
+
     @pytest.mark.parametrize("words", [[], ["--check"]])
     def test_not_amd64(self, box: Sandbox, words: list[str]) -> None:
         path = self.plain_user_path(box)
