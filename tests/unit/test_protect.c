@@ -819,8 +819,9 @@ static void cannot_map(Rig *r, Mechanism m)
     g_assert_cmpuint(r->fake->gets, >, 0);
     write_some(r);
     rig_remove(r, OTHER);
+    g_assert_cmpint(rig_warned(r, "No data available"), ==, maps(m));
     rig_remove(r, 0);
-    g_assert_cmpuint(r->warnings->len, ==, maps(m));
+    g_assert_cmpuint(r->warnings->len, ==, 2 * maps(m));
     two_slots_free(r);
 }
 
@@ -841,6 +842,31 @@ static void test_no_mapping(Mechanism m)
     r->fake->unmappable = true;
     rig_add(r, OTHER, OTHER_PAGES, true);
     cannot_map(r, m);
+}
+
+static bool remove_copied_once(Mechanism m, unsigned n)
+{
+    Rig *r = two_slots_copied(m);
+    bool raced;
+
+    settle(r);                  /* what is armed is not published anyway */
+    race_begin(r, n, write_meanwhile);
+    rig_remove(r, OTHER);       /* the oracle checks the slot here */
+    raced = race_end();
+    settle(r);
+    two_slots_free(r);
+    return raced;
+}
+
+/* A bitmap that is not mapped goes with its slot: all pages are published. */
+static void test_copied_while_removed(gconstpointer data)
+{
+    unsigned n = 1;
+
+    while (remove_copied_once(GPOINTER_TO_UINT(data), n)) {
+        n++;
+    }
+    g_assert_cmpuint(n, >, 5);
 }
 
 static unsigned open_files(void)
@@ -1017,6 +1043,12 @@ int main(int argc, char **argv)
     g_test_add_data_func("/protect/dirty-bits/written-while-removed",
                          GUINT_TO_POINTER(KVMD_DIRTY_BITS),
                          test_mapped_while_removed);
+    g_test_add_data_func("/protect/shared/copied-while-removed",
+                         GUINT_TO_POINTER(KVMD_SHARED),
+                         test_copied_while_removed);
+    g_test_add_data_func("/protect/dirty-bits/copied-while-removed",
+                         GUINT_TO_POINTER(KVMD_DIRTY_BITS),
+                         test_copied_while_removed);
     g_test_add_func("/protect/faults", test_faults);
     return g_test_run();
 }

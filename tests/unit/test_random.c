@@ -208,8 +208,7 @@ static void step_remove(uint32_t slot_id)
 {
     KvmDirtyMechanism mechanism = kvmd_mechanism(w.rig->kvmd);
 
-    if (mechanism == KVMD_LOG || mechanism == KVMD_WRPROT ||
-        w.kind.failures) {
+    if (mechanism == KVMD_LOG || mechanism == KVMD_WRPROT) {
         finish_all();
         hooks(false);
     }

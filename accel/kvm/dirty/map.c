@@ -121,7 +121,11 @@ static void map_harvest_group(KvmDirty *kvmd, KvmDirtySlot *slot,
     found(kvmd, slot, first * KVMD_WORD_PAGES, words, n);
 }
 
-/* Harvest a range, widened to whole words of the summary. */
+/*
+ * Harvest a range, widened to whole words of the summary.  If KVM has removed
+ * the slot, a bitmap that is not mapped has gone with it, and with what was
+ * written since the harvest before the removal.
+ */
 int kvmd_map_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, const KvmDirtyMap *map,
                      uint64_t first, uint64_t pages, KvmDirtyFound *found)
 {
@@ -129,7 +133,7 @@ int kvmd_map_harvest(KvmDirty *kvmd, KvmDirtySlot *slot, const KvmDirtyMap *map,
     size_t i = first / KVM_DIRTY_SUMMARY_PAGES / KVMD_WORD_PAGES;
 
     if (!map->base) {
-        return slot->gone ? 0 : kvmd_fetch(kvmd, slot, found);
+        return slot->gone ? -ENODATA : kvmd_fetch(kvmd, slot, found);
     }
     for (; i <= last / KVMD_WORD_PAGES; i++) {
         uint64_t bits = GUINT64_FROM_LE(bitmap_take(&map->summary[i]));
