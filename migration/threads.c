@@ -81,7 +81,7 @@ void migration_shut_down(MigrationState *s)
         }
         if (s->rp_state.rp_thread_created) {
             ends = !s->rp_state.from_dst_file ||
-                   !qemu_file_shutdown(s->rp_state.from_dst_file);
+                   qemu_file_shutdown(s->rp_state.from_dst_file) != -ENOSYS;
         }
     }
     if (ends) {
@@ -89,7 +89,8 @@ void migration_shut_down(MigrationState *s)
         qemu_thread_join(&s->rp_state.rp_thread);
         s->rp_state.rp_thread_created = false;
         /* If it did not wait, the next one must not take that for its own. */
-        qemu_sem_timedwait(&s->postcopy_pause_rp_sem, 0);
+        while (!qemu_sem_timedwait(&s->postcopy_pause_rp_sem, 0)) {
+        }
     }
 }
 #else
