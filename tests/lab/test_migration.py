@@ -84,6 +84,7 @@ CHECKED = {
         "test_converge.py::test_it_ends[dirty-bits]",
         "test_random_commands.py::test_random_commands_with_dirty_bits",
         "test_switch.py::test_between_two_migrations[auto]",
+        "test_eager_split.py::test_all_or_none[on]",
         "test_telemetry.py::test_default_is_told",
     ),
     "shadow": (

@@ -70,7 +70,10 @@ def begin(src: VM, dst: VM, postcopy: bool) -> None:
     capabilities = ("pause-before-switchover",)
     if postcopy:
         capabilities += ("postcopy-ram",)
-    start(src, dst, dataclasses.replace(HELD, capabilities=capabilities))
+    # Precopy must not come to its end before the switch to postcopy.
+    start(src, dst, dataclasses.replace(
+        HELD, capabilities=capabilities,
+        bandwidth=CRAWL if postcopy else HELD.bandwidth))
     if postcopy:
         src.qmp("migrate-start-postcopy")
     else:

@@ -7,7 +7,9 @@ import pytest
 
 from .cases import CPUS, MACHINES, MECHANISMS, migrate_identical
 from .guest import PATTERNS, Writer
-from .vm import Config, Mechanism, Qemu, pair
+from .vm import VM, Config, Mechanism, Qemu, pair
+
+GOES_ON_TIMEOUT = 60.0
 
 
 def selection() -> list[tuple[Mechanism, str, int, str]]:
@@ -16,6 +18,13 @@ def selection() -> list[tuple[Mechanism, str, int, str]]:
              MACHINES[(row + column) % len(MACHINES)])
             for row, mechanism in enumerate(MECHANISMS)
             for column, pattern in enumerate(PATTERNS)]
+
+
+def assert_writes(vm: VM) -> None:
+    """Fail unless each vCPU writes; one that hangs would make no page differ."""
+    before = vm.counters()
+    vm.wait(lambda: all(b > a for a, b in zip(before, vm.counters())),
+            GOES_ON_TIMEOUT, "the guest does not go on")
 
 
 @pytest.mark.parametrize("mechanism,pattern,cpus,machine", selection(),
@@ -27,4 +36,6 @@ def test_identical(ours: Qemu, mechanism: Mechanism, pattern: str, cpus: int,
                     writer=Writer(pattern=PATTERNS[pattern], cpus=cpus))
     with pair(config) as (src, dst):
         src.wait_writing()
-        migrate_identical(src, dst)
+        told = src.qmp("query-dirty-tracking")["mechanism"]
+        assert told == mechanism.name
+        migrate_identical(src, dst, held=lambda: assert_writes(src))
