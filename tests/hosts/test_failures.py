@@ -71,7 +71,8 @@ def test_nothing_is_sent_to_a_guest_that_runs(failing: Path) -> None:
                      writer=Writer(mib=8, pattern=1, cpus=2))) as (src, dst):
         src.wait_writing()
         add_bitmap(src, NO_ROOM_MIB)
-        src.qmp("migrate-set-parameters", max_postcopy_bandwidth=CRAWL)
+        # The bitmap takes a second or two, so that the state can be seen.
+        src.qmp("migrate-set-parameters", max_postcopy_bandwidth=CRAWL // 16)
         start(src, dst, NO_ROOM)
         wait_rounds(src, dst, 3 if syncs_beside(src) else 1, NO_ROOM)
         src.qmp("migrate-start-postcopy")

@@ -16,6 +16,9 @@ from .migrate import (ANY_DOWNTIME, Options, Result, cancel, crawl, migrate,
                       start, wait_rounds)
 from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Mechanism
 
+WATCH_SECONDS = 60  # the most that QEMU measures for
+WATCH_TIMEOUT = 60.0
+
 RINGS = (Mechanism(1024), Mechanism(4096), Mechanism(65536))
 
 # These take a patched host kernel, as in the lab.  A guest that may use the
@@ -71,6 +74,22 @@ def assert_identical(src: VM, dst: VM) -> None:
 def assert_identical_in(src: VM, dst: VM, address: int, size: int) -> None:
     """Fail unless one range of memory is the same; a device may have it."""
     assert_none_differ(differing_in(src, dst, address, size))
+
+
+def watch(vm: VM, mechanism: Mechanism) -> None:
+    """Have the dirty rate measured, for longer than most tests take.
+
+    A thread of QEMU's begins it, a while after it has said "measuring".
+    """
+    vm.qmp("calc-dirty-rate", calc_time=WATCH_SECONDS,
+           mode="dirty-ring" if mechanism.ring else "dirty-bitmap")
+    wait_watched(vm)
+
+
+def wait_watched(vm: VM) -> None:
+    """Wait until dirty pages are logged."""
+    vm.wait(lambda: bool(vm.qmp("query-dirty-tracking")["logged-slots"]),
+            WATCH_TIMEOUT, "memory was not watched")
 
 
 @contextlib.contextmanager

@@ -32,13 +32,20 @@ DIMM_MIB = 16
 PASS_PAGES = Writer().mib * MIB // PAGE
 
 
+@pytest.fixture(name="protected", scope="module", autouse=True)
+def fixture_protected(stock: Qemu) -> None:
+    """Skip where the host kernel lets no QEMU write-protect memory."""
+    with VM("probe", Config(stock, "kvm")) as vm:
+        try:
+            set_capabilities(vm, "background-snapshot")
+        except QMPError as error:
+            assert "not supported by host kernel" in str(error)
+            pytest.skip(str(error))
+
+
 def ask_for_snapshot(vm: VM) -> None:
     """The next migration is a background snapshot, and as fast as it can be."""
-    try:
-        set_capabilities(vm, "background-snapshot")
-    except QMPError as error:
-        assert "not supported by host kernel" in str(error)
-        pytest.skip(str(error))
+    set_capabilities(vm, "background-snapshot")
     vm.qmp("migrate-set-parameters", max_bandwidth=UNLIMITED)
 
 

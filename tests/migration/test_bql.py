@@ -11,6 +11,7 @@ import contextlib
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Iterator
 
 import pytest
@@ -31,13 +32,20 @@ SYNC_SECONDS = 1.0
 QUIET = Writer(cpus=2, report=0)
 
 
+def opens_a_file(vm: VM) -> bool:
+    """Whether the main thread of VM waits in openat(2), of x86-64."""
+    call = Path(f"/proc/{vm.pid}/task/{vm.pid}/syscall").read_text()
+    return call.split()[0] == "257"
+
+
 @contextlib.contextmanager
 def blocked(vm: VM) -> Iterator[None]:
     """Keep the main loop of VM blocked, and prove at the end that it was."""
     fifo = vm.dir / "fifo"
     os.mkfifo(fifo)
     stuck = vm.monitor.start("pmemsave", val=0, size=MIB, filename=str(fifo))
-    time.sleep(0.5)
+    vm.wait(lambda: opens_a_file(vm), BLOCK_TIMEOUT,
+            "the main loop was not blocked")
     probe = vm.monitor.start("query-status")
     try:
         yield

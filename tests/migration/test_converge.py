@@ -25,6 +25,7 @@ ENDLESS = dataclasses.replace(SLOWED, downtime_limit=1)
 # A vCPU of three may go without a host CPU for a while, and write nothing then.
 SCARCE = dataclasses.replace(ENDLESS, bandwidth=5 * MIB)
 STALLED = "MIGRATION_STALLED"
+PACE_TIMEOUT = 90.0  # others may use the host at the same time
 # What is known there: entries of each vCPU's ring, or its faults.
 WHO_IS_KNOWN = (Mechanism(65536), *PATCHED)
 
@@ -68,7 +69,7 @@ def test_it_ends(ours: Qemu, mechanism: Mechanism) -> None:
         assert len(src.monitor.event_times(STALLED)) == 1
         assert throttle(result.info) == 0
         dst.qmp("cont")
-        dst.wait(lambda: sum(dst.rates(0.5)) > before / 3, 30,
+        dst.wait(lambda: sum(dst.rates(0.5)) > before / 3, PACE_TIMEOUT,
                  "the guest has not its pace back")
 
 
@@ -172,5 +173,5 @@ def test_cancelled(ours: Qemu) -> None:
             start(src, dst, ENDLESS)
             wait_throttled(src, dst, 80)
             cancel(src)
-        src.wait(lambda: sum(src.rates(0.5)) > before / 2, 30,
+        src.wait(lambda: sum(src.rates(0.5)) > before / 2, PACE_TIMEOUT,
                  "the guest has not its pace back")

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from .cases import HELD, assert_identical, migrate_identical
+from .cases import HELD, assert_identical, migrate_identical, watch
 from .guest import MIB, Writer
 from .migrate import cancel, crawl, finish, release, start, wait_rounds
 from .test_bad_input import refuse
 from .test_bad_input import start as empty_machine
-from .vm import KVM_CAP_EAGER_PAGE_SPLIT, VM, Config, Qemu, kvm_offers, pair
+from .vm import (KVM_CAP_EAGER_PAGE_SPLIT, LOG, VM, Config, Qemu, kvm_offers,
+                 pair)
 
 OFFERED = kvm_offers(KVM_CAP_EAGER_PAGE_SPLIT)
 offered = pytest.mark.skipif(
@@ -87,9 +88,7 @@ def test_logged_already(ours: Qemu) -> None:
     """Splitting begins with the migration, even if logging does not."""
     with pair(config(ours, "on", WRITES_ALL)) as (src, dst):
         src.wait_writing()
-        src.qmp("calc-dirty-rate", calc_time=60, mode="dirty-bitmap")
-        src.wait(lambda: src.qmp("query-dirty-rate")["status"] == "measuring",
-                 60, "no dirty rate is being measured")
+        watch(src, LOG)
         start(src, dst, HELD)
         crawl(src)
         wait_rounds(src, dst, 1, HELD)

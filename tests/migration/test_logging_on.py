@@ -5,21 +5,13 @@ from __future__ import annotations
 
 import time
 
-from .cases import HELD, assert_identical, each_mechanism
+from .cases import HELD, assert_identical, each_mechanism, watch
 from .guest import Writer
 from .migrate import cancel, finish, info, release, start, wait_rounds
 from .vm import VM, Config, Mechanism, Qemu
 
 TWO_CPUS = Writer(cpus=2)
 NANOSECONDS = 10**9
-
-
-def measure_on(vm: VM, mechanism: Mechanism) -> None:
-    """Begin a measurement that takes longer than the test."""
-    vm.qmp("calc-dirty-rate", calc_time=60,
-           mode="dirty-ring" if mechanism.ring else "dirty-bitmap")
-    vm.wait(lambda: vm.qmp("query-dirty-rate")["status"] == "measuring",
-            60, "no dirty rate is being measured")
 
 
 def check_rounds(vm: VM, seconds: float) -> None:
@@ -38,7 +30,7 @@ def test_measured(ours: Qemu, mechanism: Mechanism) -> None:
     config = Config(ours, ours.accel(mechanism), writer=TWO_CPUS)
     with VM("src", config) as src:
         src.wait_writing()
-        measure_on(src, mechanism)
+        watch(src, mechanism)
         time.sleep(2)  # which is nobody's time under the lock
         for ends in (False, True):
             with VM("dst", config, incoming=True) as dst:

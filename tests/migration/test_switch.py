@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from .cases import BY_FAULTS, COLLECTED, migrate_identical, to_be_cancelled
+from .cases import (BY_FAULTS, COLLECTED, WATCH_TIMEOUT, migrate_identical,
+                    to_be_cancelled, wait_watched)
 from .guest import Writer
 from .qmp import QMPError
 from .test_dirty_rate import LIMIT_MB, measure
@@ -14,7 +15,6 @@ from .vm import (
 
 TWO_CPUS = Writer(cpus=2)
 CHOICE = ("mechanism", "chosen-by", "reason", "passed-over")
-WATCH_TIMEOUT = 60.0
 MEASURE_SECONDS = 60  # longer than the test takes
 
 
@@ -90,12 +90,6 @@ def test_paused_since_a_migration(ours: Qemu) -> None:
         src.qmp("cont")
         with VM("dst", config, incoming=True) as dst:
             migrate_identical(src, dst)
-
-
-def wait_watched(vm: VM) -> None:
-    """Wait until memory is watched, which a thread of QEMU's begins."""
-    vm.wait(lambda: bool(vm.qmp("query-dirty-tracking")["logged-slots"]),
-            WATCH_TIMEOUT, "memory was not watched")
 
 
 def test_while_measured(ours: Qemu) -> None:
