@@ -268,6 +268,7 @@ OTHERS = (
 STEPS = st.lists(st.one_of(*MIGRATION, *OURS, *OTHERS), min_size=5,
                  max_size=30)
 
+
 def switch(mechanism: str) -> Step:
     """A step that asks for another mechanism."""
     return Life.one, ("set-dirty-tracking", {"mechanism": mechanism})
