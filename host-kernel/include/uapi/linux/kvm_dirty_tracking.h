@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
  * Fast dirty tracking for KVM: capabilities, ioctls and structures that
- * upstream does not have.  Their numbers are far above those that upstream
- * assigns.  Documentation/virt/kvm/x86/dirty-tracking-api.rst describes each.
+ * upstream does not have.  Their numbers are private: those of the capabilities
+ * are far above upstream's, and those of the ioctls, 0xf0 to 0xf5, above them.
+ * Documentation/virt/kvm/x86/dirty-tracking-api.rst describes each.
  */
 #ifndef _UAPI_LINUX_KVM_DIRTY_TRACKING_H
 #define _UAPI_LINUX_KVM_DIRTY_TRACKING_H
