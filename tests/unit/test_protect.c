@@ -105,20 +105,27 @@ static void way_look(Rig *r)
     rig_look(r);
 }
 
-static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
+/* The oracle checks a slot that goes, and all others at the end. */
+static bool race_and_free(Rig *r, void (*way)(Rig *), unsigned n)
 {
-    Rig *r = two_slots(m);
     bool raced;
 
-    r->chunk = 300;             /* of several regions, and parts of one */
-    rig_harvest(r);
-    write_some(r);
     race_begin(r, n, write_meanwhile);
     way(r);
     raced = race_end();
     settle(r);
     two_slots_free(r);
     return raced;
+}
+
+static bool race_once(Mechanism m, void (*way)(Rig *), unsigned n)
+{
+    Rig *r = two_slots(m);
+
+    r->chunk = 300;             /* of several regions, and parts of one */
+    rig_harvest(r);
+    write_some(r);
+    return race_and_free(r, way, n);
 }
 
 /* The vCPU writes between any two things that the engine does. */
@@ -752,19 +759,18 @@ static void test_written_while_removed(Mechanism m)
     g_assert_cmpuint(n, >, 10);
 }
 
+static void way_add(Rig *r)
+{
+    rig_add(r, 0, PAGES, true);
+}
+
 /* KVM may log a page of a slot before the engine has mapped its bitmap. */
 static bool add_once(Mechanism m, unsigned n)
 {
     Rig *r = two_slots(m);
-    bool raced;
 
     rig_remove(r, 0);
-    race_begin(r, n, write_meanwhile);
-    rig_add(r, 0, PAGES, true);
-    raced = race_end();
-    settle(r);
-    two_slots_free(r);
-    return raced;
+    return race_and_free(r, way_add, n);
 }
 
 static void test_written_while_added(Mechanism m)
@@ -844,18 +850,17 @@ static void test_no_mapping(Mechanism m)
     cannot_map(r, m);
 }
 
+static void way_remove_other(Rig *r)
+{
+    rig_remove(r, OTHER);
+}
+
 static bool remove_copied_once(Mechanism m, unsigned n)
 {
     Rig *r = two_slots_copied(m);
-    bool raced;
 
     settle(r);                  /* what is armed is not published anyway */
-    race_begin(r, n, write_meanwhile);
-    rig_remove(r, OTHER);       /* the oracle checks the slot here */
-    raced = race_end();
-    settle(r);
-    two_slots_free(r);
-    return raced;
+    return race_and_free(r, way_remove_other, n);
 }
 
 /* A bitmap that is not mapped goes with its slot: all pages are published. */
