@@ -89,6 +89,23 @@ def box(tmp_path: Path) -> Sandbox:
     return Sandbox(tmp_path)
 
 
+def run_on(
+    version: str, command: str, tmp_path: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell's COMMAND as on a system of this VERSION_ID, or skip."""
+    apart = ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("no namespaces here")
+    file = tmp_path / "os-release"
+    file.write_text(f"VERSION_ID={version}\n")
+    return subprocess.run(
+        [*apart, "bash", "-c",
+         f"mount --bind {file} /etc/os-release && {command}"],
+        capture_output=True, text=True,
+        env={"PATH": os.environ["PATH"], **variables},
+    )
+
+
 def one_sentence(done: subprocess.CompletedProcess[str], script: str) -> str:
     """Assert that one line names the error and the allowed values."""
     assert done.returncode != 0
@@ -890,17 +907,9 @@ class TestDeps:
 
     def test_another_system(self, box: Sandbox, tmp_path: Path) -> None:
         """It is not taken for the oldest Debian that is supported."""
-        probe = ["unshare", "--mount", "--map-root-user", "true"]
-        if subprocess.run(probe, capture_output=True).returncode:
-            pytest.skip("no namespaces here")
-        file = tmp_path / "os-release"
-        file.write_text("VERSION_ID=24.04\n")
-        done = subprocess.run(
-            ["unshare", "--mount", "--map-root-user", "bash", "-c",
-             f"mount --bind {file} /etc/os-release && "
-             f"{ROOT}/scripts/deps --check"],
-            capture_output=True, text=True,
-            env={"PATH": os.environ["PATH"], "FDT_BUILD": str(box.build)},
+        done = run_on(
+            "24.04", f"{ROOT}/scripts/deps --check", tmp_path,
+            FDT_BUILD=str(box.build),
         )
         assert "the version '24.04';" in one_sentence(done, "deps")
         assert not box.build.exists()
@@ -1148,18 +1157,11 @@ class TestRelease:
         self, tmp_path: Path, own: str, release: str, suites: str
     ) -> None:
         """A Debian takes no source that is older than its own."""
-        probe = ["unshare", "--mount", "--map-root-user", "true"]
-        if subprocess.run(probe, capture_output=True).returncode:
-            pytest.skip("no namespaces here")
-        file = tmp_path / "os-release"
-        file.write_text(f"VERSION_ID={own}\n")
-        script = (f"mount --bind {file} /etc/os-release && "
-                  f". {ROOT}/scripts/lib/common.sh && echo $qemu_suites")
-        done = subprocess.run(
-            ["unshare", "--mount", "--map-root-user", "bash", "-c", script],
-            capture_output=True, text=True, check=True,
-            env={"PATH": os.environ["PATH"], "RELEASE": release},
+        done = run_on(
+            own, f". {ROOT}/scripts/lib/common.sh && echo $qemu_suites",
+            tmp_path, RELEASE=release,
         )
+        assert done.returncode == 0, done.stderr
         assert done.stdout == f"{suites}\n"
 
     @pytest.mark.parametrize("release", ["12", "13"])
