@@ -18,6 +18,7 @@ from .vm import DIRTY_BITS, LOG, SHARED, VM, WRPROT, Mechanism
 
 WATCH_SECONDS = 60  # the most that QEMU measures for
 WATCH_TIMEOUT = 60.0
+WRITES_TIMEOUT = 60.0
 
 RINGS = (Mechanism(1024), Mechanism(4096), Mechanism(65536))
 
@@ -90,6 +91,13 @@ def wait_watched(vm: VM) -> None:
     """Wait until dirty pages are logged."""
     vm.wait(lambda: bool(vm.qmp("query-dirty-tracking")["logged-slots"]),
             WATCH_TIMEOUT, "memory was not watched")
+
+
+def assert_writes(vm: VM, count: int = 1) -> None:
+    """Fail unless every vCPU makes COUNT more writes."""
+    before = vm.counters()
+    vm.wait(lambda: all(b - a >= count for a, b in zip(before, vm.counters())),
+            WRITES_TIMEOUT, f"not every vCPU made {count} writes")
 
 
 @contextlib.contextmanager

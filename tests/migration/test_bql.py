@@ -16,7 +16,7 @@ from typing import Iterator
 
 import pytest
 
-from .cases import HELD, assert_identical
+from .cases import HELD, assert_identical, assert_writes
 from .guest import MIB, Writer
 from .migrate import crawl, finish, release, start, wait_rounds
 from .vm import VM, Config, Mechanism, Qemu, pair
@@ -57,20 +57,6 @@ def blocked(vm: VM) -> Iterator[None]:
         vm.monitor.finish(stuck, "pmemsave")
         vm.monitor.finish(probe, "query-status")
         reader.join()
-
-
-def assert_writes(vm: VM, count: int) -> None:
-    """Fail unless every vCPU makes COUNT more writes."""
-    before = vm.counters()
-    deadline = time.monotonic() + BLOCK_TIMEOUT
-    while True:
-        made = [b - a for a, b in zip(before, vm.counters())]
-        if all(writes >= count for writes in made):
-            return
-        if time.monotonic() > deadline:
-            pytest.fail(f"the vCPUs made only {made} writes of {count} in "
-                        f"{BLOCK_TIMEOUT:.0f} s")
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("mechanism", [Mechanism(1024), Mechanism(4096)],

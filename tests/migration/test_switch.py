@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from .cases import (BY_FAULTS, COLLECTED, WATCH_TIMEOUT, migrate_identical,
-                    to_be_cancelled, wait_watched)
+                    to_be_cancelled, wait_watched, watch)
 from .guest import Writer
 from .qmp import QMPError
 from .test_dirty_rate import LIMIT_MB, measure
@@ -15,7 +15,6 @@ from .vm import (
 
 TWO_CPUS = Writer(cpus=2)
 CHOICE = ("mechanism", "chosen-by", "reason", "passed-over")
-MEASURE_SECONDS = 60  # longer than the test takes
 
 
 def mechanism(vm: VM) -> str:
@@ -98,9 +97,7 @@ def test_while_measured(ours: Qemu) -> None:
         vm.wait_writing()
         measure(vm, "dirty-bitmap")
         vm.qmp("set-dirty-tracking", mechanism="log")
-        vm.qmp("calc-dirty-rate", calc_time=MEASURE_SECONDS,
-               mode="dirty-bitmap")
-        wait_watched(vm)
+        watch(vm, LOG)
         assert "is measured" in refused(vm, "auto")
         assert "is measured" in refused(vm, "log")
 
